@@ -77,6 +77,13 @@ if TYPE_CHECKING:
     from .base.media import MediaArray as MediaArray
     from .base.media import MediaPrompt as MediaPrompt
     from .base.media import MediaSpan as MediaSpan
+    from .base.replica_commands import AddReplica as AddReplica
+    from .base.replica_commands import DrainReplica as DrainReplica
+    from .base.replica_commands import ListReplicas as ListReplicas
+    from .base.replica_commands import RemoveReplica as RemoveReplica
+    from .base.replica_commands import ReplicaInfo as ReplicaInfo
+    from .base.replica_commands import ReplicaList as ReplicaList
+    from .base.replica_commands import UndrainReplica as UndrainReplica
     from .base.request import EmbedRequest as EmbedRequest
     from .base.request import FinishReason as FinishReason
     from .base.request import GrammarSpec as GrammarSpec
@@ -269,6 +276,10 @@ _HOMES = {
         "StepSeconds",
     ),
     ".base.histogram": ("Histogram",),
+    ".base.replica_commands": (
+        *("AddReplica", "DrainReplica", "ListReplicas", "RemoveReplica"),
+        *("ReplicaInfo", "ReplicaList", "UndrainReplica"),
+    ),
     ".base.steps_view": ("RequestView", "StepView", "StepsView", "ViewSteps"),
     ".base.image": ("Image",),
     ".base.media": ("MediaArray", "MediaPrompt", "MediaSpan"),

@@ -179,7 +179,7 @@ class AdminService:
     async def _compute_everywhere(self, tokens: list[int], tenant: str, salt: str, adapter: str) -> None:
         """Have each engine that runs compute and cache a prefix."""
         states = self._client.replicas
-        running = [index for index, state in enumerate(states) if state.outage is None] if states else [None]
+        running = [state.number for state in states if state.outage is None] if states else [None]
         await asyncio.gather(*(self._compute(tokens, tenant, salt, adapter, index) for index in running))
 
     async def _compute(

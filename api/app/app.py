@@ -46,6 +46,7 @@ from llmfw.api.routes.metrics import metrics_routes
 from llmfw.api.routes.models import model_routes
 from llmfw.api.routes.native import native_routes
 from llmfw.api.routes.openapi import openapi_routes
+from llmfw.api.routes.replicas import replica_routes
 from llmfw.api.routes.responses import response_routes
 from llmfw.api.routes.server_info import server_info_routes
 from llmfw.api.routes.tokenize import tokenize_routes
@@ -72,6 +73,7 @@ from .open_routes import home_of, open_paths
 from .plugin_middleware import wrapped
 from .plugin_routes import plugin_route, route_entry, shared_paths
 from .request_id import add_request_id
+from .router_estimate import add_router_estimate
 from .trace_context import TraceContext
 
 OPEN_PATHS = frozenset({"/", "/health", "/health/live", "/health/ready", "/health_generate", "/ping"})
@@ -198,6 +200,7 @@ def _routes(
         *tokenize_routes(services.tokenization, strict=strict),
         *admin_routes(services.admin, strict=strict),
         *adapter_routes(services.adapters, strict=strict),
+        *replica_routes(services.replicas, controls.drain, strict=strict),
         *model_routes(services.description),
         *lifecycle_routes(controls.drain, reloading, services.admin, strict=strict),
         *health_routes(client, controls.drain),
@@ -234,7 +237,7 @@ def _guarded(
     checked = AdminPaths(known, _for_admins(app, keys, others))
     plugins = wrapped(checked, extensions.middleware, outside_checks=True)
     gated = Gate(TraceContext(plugins), controls.drain)
-    whole = CancelledRequests(gated, [add_request_id, AccessLog(redact).note, http.note])
+    whole = CancelledRequests(gated, [add_request_id, add_router_estimate, AccessLog(redact).note, http.note])
     return RootPath(whole, config.root_path or "")
 
 

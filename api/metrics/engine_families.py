@@ -48,6 +48,20 @@ def restarts_family(restarts: Mapping[str, int]) -> Metric:
     return family
 
 
+def continued_family(count: int) -> Metric:
+    """Return the family of requests that another engine has continued.
+
+    Args:
+        count: how often that has happened.
+    """
+    family = CounterMetricFamily(
+        "llmfw_requests_continued_total",
+        "Times that a request with output was continued by another engine, or a restarted one.",
+    )
+    family.add_metric((), count)
+    return family
+
+
 def _labels(engines: Mapping[str, object], *own: str) -> tuple[str, ...]:
     """Return the names of a family's labels: its own ones, and first that of the engine if there are several."""
     return own if "" in engines else ("engine", *own)

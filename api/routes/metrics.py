@@ -22,8 +22,10 @@ from llmfw.api.media.counts import ImageCounts
 from llmfw.api.metrics.batch_families import BatchProgress
 from llmfw.api.metrics.build_info import build_family
 from llmfw.api.metrics.collector import ServerCollector
+from llmfw.api.metrics.engine_families import continued_family
 from llmfw.api.metrics.http_requests import HTTPRequests
 from llmfw.api.metrics.image_families import image_families
+from llmfw.api.metrics.router_families import router_families
 from llmfw.core.base.engine_info import EngineStats
 from llmfw.core.base.errors import EngineError, LLMFWError, NotReadyError
 from llmfw.core.client.client import EngineClient
@@ -66,7 +68,13 @@ def metrics_routes(
         )
         uses = [*ledger.uses(), *(use for each in stats.values() for use in each.component_uses)]
         registry = CollectorRegistry()
-        own = [build, http.family(), *image_families(images)]
+        own = [
+            build,
+            http.family(),
+            continued_family(client.num_continued),
+            *router_families(client.replicas),
+            *image_families(images),
+        ]
         registry.register(
             ServerCollector(
                 uses,
@@ -87,16 +95,16 @@ async def _engine_stats(client: EngineClient) -> dict[str, EngineStats]:
     """Return the statistics of the engines that answer in time, by number; those of the only one by ""."""
     with contextlib.suppress(EngineError, NotReadyError, TimeoutError):
         async with asyncio.timeout(PATIENCE_S):
-            if not client.replicas:
+            if not (states := client.replicas):
                 return {"": await client.stats()}
-            found = await client.replica_stats()
-            return {str(index): stats for index, stats in enumerate(found) if stats is not None}
+            found = zip(states, await client.replica_stats(), strict=False)
+            return {str(state.number): stats for state, stats in found if stats is not None}
     return {}
 
 
 def _restarts(client: EngineClient) -> dict[str, int]:
     """Return how often each engine was restarted, by number; the only one by ""."""
-    several = {str(index): state.num_restarts for index, state in enumerate(client.replicas)}
+    several = {str(state.number): state.num_restarts for state in client.replicas}
     return several or {"": client.num_restarts}
 
 

@@ -13,6 +13,7 @@ import msgspec
 from llmfw.api.access.keyring import Keyring
 from llmfw.api.access.ownership import Ownership, warn_of_unowned
 from llmfw.api.admin.adapters import AdapterService
+from llmfw.api.admin.replicas import ReplicaService
 from llmfw.api.admin.service import AdminService
 from llmfw.api.anthropic.service import MessageService
 from llmfw.api.batches.deferring import DeferringClient
@@ -181,6 +182,7 @@ class Services:
         self._file_expiry = FileExpiry(self.files)
         names = self.live.generator.names
         self.adapters = AdapterService(client, names)
+        self.replicas = ReplicaService(client)
         deferred = Answering(DeferringClient(client), components, config, self._memory, names, self.vision)
         self.batches = open_batches(
             client,

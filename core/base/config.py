@@ -238,13 +238,19 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
     replicas: Annotated[Annotated[int, msgspec.Meta(ge=1, le=256)], Setting(
         "Number of engines, each with a copy of the model. On a CPU they share cores and memory; on GPUs each has one.",
         aliases=("--dp-size",))] = 1
+    max_replicas: Annotated[Annotated[int, msgspec.Meta(ge=1, le=256)] | None, Setting(
+        "Number of engines that memory and cores are planned for, up to which /admin/replicas adds engines.",
+        unset="as many as --replicas")] = None
     router: Annotated[str, Setting(
         "Component that chooses the engine of each request, with --replicas 2 or more.", kind="router")] = "prefix"
     strict_params: Annotated[bool, Setting(
         "Reject requests that have fields without effect.",
         unset="report them in the header llmfw-ignored-params")] = False
     restart: Annotated[Literal["on-failure", "never"], Setting(
-        "Restart the engine when it dies or hangs. Requests that have not started to answer run again.")] = "on-failure"
+        "Restart the engine when it dies or hangs. Its requests run again.")] = "on-failure"
+    no_migrate: Annotated[bool, Setting(
+        "End replies that have begun to stream with an error when their engine dies.",
+        unset="another engine, or the restarted one, continues them")] = False
     max_restarts_per_hour: Annotated[Count, Setting(
         "End the server with exit code 70 after this many restarts of the engine in an hour.")] = 30
     watchdog_timeout: Annotated[float, msgspec.Meta(ge=0), Setting(
@@ -400,6 +406,10 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         """Raise ConfigError if any field is invalid."""
         check_fields(type(self), msgspec.structs.asdict(self))
+        if self.max_replicas is not None and self.max_replicas < self.replicas:
+            raise ConfigError(
+                f"--max-replicas is {self.max_replicas}, and --replicas is {self.replicas}; the first cannot be less"
+            )
         if self.otlp_endpoint is not None and {"@", "?"} & set(self.otlp_endpoint):
             raise ConfigError(
                 "--otlp-endpoint holds a user, a password or a query, which would be in the log; give credentials by the "

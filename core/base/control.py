@@ -10,6 +10,7 @@ from typing import Literal
 
 import msgspec
 
+from .replica_commands import ReplicaCommand, ReplicaInfo, ReplicaList
 from .steps_view import StepsView, ViewSteps
 
 
@@ -344,7 +345,18 @@ EngineCommand = (
 )
 """Commands that an engine carries out."""
 
-Command = EngineCommand | SetLogLevel | GetMemory | Sleep | Wake
-"""All commands. Those that are no `EngineCommand` concern the process of the engine."""
+Command = EngineCommand | SetLogLevel | GetMemory | Sleep | Wake | ReplicaCommand
+"""All commands. Those that are no `EngineCommand` concern the process of the engine, or all processes."""
 
-Answer = PolicyInfo | CacheView | PinInfo | RequestTrace | StepsView | AdapterList | LogLevelInfo | MemoryInfo
+Answer = (
+    PolicyInfo
+    | CacheView
+    | PinInfo
+    | RequestTrace
+    | StepsView
+    | AdapterList
+    | LogLevelInfo
+    | MemoryInfo
+    | ReplicaInfo
+    | ReplicaList
+)

@@ -213,6 +213,9 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, tag="add", omit_default
             ignores this field.
         adapter: name of the loaded adapter to generate with; empty: the model alone.
         media: images in the prompt, in order.
+        output: tokens that another engine has already generated for the request. The engine continues after them as if it
+            had generated them: they count for `max_tokens`, penalties, grammar and the rest, and are in no event. Cannot be
+            combined with `prompt_logprobs`.
     """
 
     id: str
@@ -242,6 +245,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, tag="add", omit_default
     replica: int | None = None
     adapter: str = ""
     media: tuple[MediaSpan, ...] = ()
+    output: list[int] = []
 
 
 class EmbedRequest(msgspec.Struct, frozen=True, kw_only=True, tag="embed", omit_defaults=True):

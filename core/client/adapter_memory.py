@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 
 from llmfw.core.base.control import (
     AdapterCommand,
+    AdapterInfo,
     AdapterList,
     Answer,
     ListAdapters,
@@ -26,11 +27,21 @@ class AdapterMemory:
 
     def __init__(self) -> None:
         self._paths: dict[str, str] | None = None
+        self._digests: dict[str, str] = {}
+
+    def begin(self, adapters: Iterable[AdapterInfo]) -> None:
+        """Remember the files of the adapters with which an engine has started."""
+        self._digests = {each.name: each.digest for each in adapters}
 
     def note(self, answer: Answer) -> None:
         """Remember the adapters in an engine's answer, if it lists them."""
         if isinstance(answer, AdapterList):
             self._paths = _ready(answer)
+            self.begin(each for each in answer.adapters if each.state == "ready")
+
+    def digest_of(self, name: str) -> str | None:
+        """Return the hash of the files of an adapter; None if the engine has none of this name."""
+        return self._digests.get(name)
 
     async def restore(self, ask: Callable[[AdapterCommand], Awaitable[Answer]]) -> None:
         """Give a new engine the adapters that are remembered, in place of those of its settings.
@@ -40,12 +51,18 @@ class AdapterMemory:
         Args:
             ask: sends a command to the new engine.
         """
-        if self._paths is None:
-            return
+        applied = None
+        while applied != self._paths and self._paths is not None:  # `note` may come meanwhile
+            applied = dict(self._paths)
+            await self._give(applied, ask)
+
+    async def _give(
+        self, paths: Mapping[str, str], ask: Callable[[AdapterCommand], Awaitable[Answer]]
+    ) -> None:
         has = _ready(await ask(ListAdapters()))
-        for name in has.keys() - self._paths.keys():
+        for name in has.keys() - paths.keys():
             await ask(UnloadAdapter(name))
-        missing = [(name, path) for name, path in self._paths.items() if has.get(name) != path]
+        missing = [(name, path) for name, path in paths.items() if has.get(name) != path]
         for name, path in missing:
             await ask(LoadAdapter(name, path))
             while _is_loading(found := _listed(await ask(ListAdapters()))):

@@ -9,6 +9,8 @@ from collections.abc import Callable, Container, Sequence
 
 from llmfw.core.base.engine_info import EngineReport
 
+from .prefix_index import PrefixIndex
+
 logger = logging.getLogger(__name__)
 
 
@@ -35,6 +37,8 @@ class CacheMirror:
         self._held: set[int] = set()
         self._number = 0
         self._waits = False
+        self._index: PrefixIndex | None = None
+        self._engine = 0
 
     def __len__(self) -> int:
         return len(self._held)
@@ -43,7 +47,7 @@ class CacheMirror:
         """Apply a report."""
         self.tokens_per_s = report.tokens_per_s
         if report.is_whole:
-            self._held = set(array("Q", report.added))
+            self._replace(set(array("Q", report.added)))
             self._waits = False
         elif self._waits:
             return
@@ -51,9 +55,28 @@ class CacheMirror:
             self._note_gap(report)
             return
         else:
-            self._held.difference_update(array("Q", report.removed))
-            self._held.update(array("Q", report.added))
+            self._change(array("Q", report.removed), array("Q", report.added))
         self.block, self._number = report.block, report.number
+
+    @property
+    def is_published(self) -> bool:
+        """Whether an index has what this engine holds."""
+        return self._index is not None
+
+    def publish(self, index: PrefixIndex, engine: int) -> None:
+        """Keep what an index has of this engine up to date from now on, until `withdraw`.
+
+        Args:
+            engine: number of the engine.
+        """
+        self._index, self._engine = index, engine
+        index.add(self._held, engine)
+
+    def withdraw(self) -> None:
+        """Remove this engine from the index, if it was published."""
+        if self._index is not None:
+            self._index.remove(self._held, self._engine)
+            self._index = None
 
     def num_matched(self, hashes: Sequence[int]) -> int:
         """Return how many leading blocks of a prompt are cached.
@@ -70,9 +93,22 @@ class CacheMirror:
             self._number,
         )
         self.num_gaps += 1
-        self._held = set()
+        self._replace(set())
         self._waits = True
         self._ask()
+
+    def _replace(self, held: set[int]) -> None:
+        if self._index is not None:
+            self._index.remove(self._held - held, self._engine)
+            self._index.add(held - self._held, self._engine)
+        self._held = held
+
+    def _change(self, removed: array[int], added: array[int]) -> None:
+        if self._index is not None:
+            self._index.remove(removed, self._engine)
+            self._index.add(added, self._engine)
+        self._held.difference_update(removed)
+        self._held.update(added)
 
 
 def num_held(hashes: Sequence[int], held: Container[int]) -> int:

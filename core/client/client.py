@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, Protocol
 from llmfw.core.base.control import Answer, Command
 from llmfw.core.base.engine_info import EngineInfo, EngineStats
 from llmfw.core.base.errors import NotReadyError
+from llmfw.core.base.histogram import Histogram
 from llmfw.core.base.request import EmbedRequest, FinishReason, Request, TokenEvent
 
 
@@ -27,10 +28,16 @@ class ReplicaState(NamedTuple):
     Attributes:
         outage: reason why the engine cannot serve now; None: it can.
         num_restarts: number of times that it was restarted.
+        number: number of the engine. Numbers are missing of engines that were removed.
+        estimated, waited: seconds until the prompts of its live requests were computed, as the router estimated and as they were;
+            None: not counted.
     """
 
     outage: str | None
     num_restarts: int
+    number: int = 0
+    estimated: Histogram | None = None
+    waited: Histogram | None = None
 
 
 class EngineClient(ABC):
@@ -68,6 +75,11 @@ class EngineClient(ABC):
     @property
     def num_restarts(self) -> int:
         """Number of times that the engine was restarted."""
+        return 0
+
+    @property
+    def num_continued(self) -> int:
+        """Number of times that another engine process continued a request that had output."""
         return 0
 
     @property

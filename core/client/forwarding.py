@@ -43,6 +43,10 @@ class ForwardingEngineClient(EngineClient):
         return self._client.num_restarts
 
     @property
+    def num_continued(self) -> int:
+        return self._client.num_continued
+
+    @property
     def replicas(self) -> Sequence[ReplicaState]:
         return self._client.replicas
 

@@ -14,11 +14,15 @@ logger = logging.getLogger(__name__)
 
 
 class RunTimeSettings:
-    """The log level, the policy and the adapters to set on a restarted engine. Pinned prefixes are lost."""
+    """The log level, the policy and the adapters to set on a restarted engine. Pinned prefixes are lost.
+
+    Attributes:
+        adapters: the adapters.
+    """
 
     def __init__(self) -> None:
+        self.adapters = AdapterMemory()
         self._policy = PolicyMemory()
-        self._adapters = AdapterMemory()
         self._log_level: SetLogLevel | None = None
         self._has_pins = False
 
@@ -33,7 +37,7 @@ class RunTimeSettings:
         """Remember what a command has set that an engine has carried out."""
         self.remember(command)
         self._has_pins = self._has_pins or isinstance(command, PinPrefix)
-        self._adapters.note(answer)
+        self.adapters.note(answer)
 
     def note_death(self) -> None:
         """Count the death of an engine that nothing outside has killed (see `PolicyMemory`)."""
@@ -51,7 +55,7 @@ class RunTimeSettings:
                 if command is not None:
                     await ask(command)
             applied = wanted
-        await self._adapters.restore(ask)
+        await self.adapters.restore(ask)
         if self._has_pins:
             logger.warning("The pinned prefixes of the engine that ended are lost; pin them again")
             self._has_pins = False

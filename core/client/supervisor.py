@@ -13,6 +13,7 @@ import time
 from collections.abc import AsyncGenerator, Callable, Iterator
 
 from llmfw.core.base.control import (
+    AdapterList,
     Answer,
     Command,
     GetMemory,
@@ -29,6 +30,7 @@ from llmfw.core.base.errors import (
     LLMFWError,
     NotReadyError,
 )
+from llmfw.core.base.replica_commands import ReplicaCommand, one_engine
 from llmfw.core.base.request import EmbedRequest, Request, TokenEvent
 
 from .cache_mirror import CacheMirror
@@ -37,6 +39,7 @@ from .engine_wait import WAIT_S, EngineWait, check_rerun
 from .launched import LaunchedEngineClient
 from .process import ProcessEngineClient
 from .quarantine import CRASH, KILL, Attempt, Quarantine
+from .request_progress import Continuations, RequestProgress
 from .restarts import RestartPolicy, Restarts, essence_of
 from .run_time_settings import RunTimeSettings
 from .sleeping import EngineSleep
@@ -49,14 +52,15 @@ logger = logging.getLogger(__name__)
 class SupervisedEngineClient(LaunchedEngineClient):
     """Starts an engine process, and replaces it whenever it ends.
 
-    After the end of a process, requests without output run again. Requests with output end with an
-    EngineDeadError, unless their reader accepts that the output starts over (`Request.may_restart`). A
+    After the end of a process, requests run again, and those with output are continued after it. If that is off, they end
+    with an EngineDeadError, unless their reader accepts that the output starts over (`Request.may_restart`). A
     request that repeatedly crashes the engine ends with a CrashingRequestError (`Quarantine`).
 
     Args:
         new_life: function that creates the client of one engine process.
         policy: whether and how often to restart the engine; None: the defaults of `RestartPolicy`.
         wait_s: seconds that a new request waits for a restart (see WAIT_S).
+        continuations: lets another engine process continue requests; None: none is continued.
     """
 
     def __init__(
@@ -64,8 +68,10 @@ class SupervisedEngineClient(LaunchedEngineClient):
         new_life: Callable[[], ProcessEngineClient],
         policy: RestartPolicy | None = None,
         wait_s: float = WAIT_S,
+        continuations: Continuations | None = None,
     ) -> None:
         self._new_life = new_life
+        self._continuations = continuations
         self._life = self._created()
         self._restarts = Restarts(policy or RestartPolicy())
         self._quarantine = Quarantine()
@@ -98,6 +104,10 @@ class SupervisedEngineClient(LaunchedEngineClient):
         return self._sleep.refusal
 
     @property
+    def num_continued(self) -> int:
+        return 0 if self._continuations is None else self._continuations.count
+
+    @property
     def num_restarts(self) -> int:
         return self._restarts.total
 
@@ -128,6 +138,7 @@ class SupervisedEngineClient(LaunchedEngineClient):
     async def start(self) -> None:
         await self._life.start()
         self._info = self._life.info
+        self._settings.adapters.begin(self._info.adapters)
         self._wait.end()
         self._keeping = asyncio.create_task(self._keep_running())
 
@@ -158,6 +169,8 @@ class SupervisedEngineClient(LaunchedEngineClient):
         if isinstance(command, Sleep | Wake):
             async with self._sleep.changing:
                 return await (self._wake() if isinstance(command, Wake) else self._fall_asleep(command))
+        if isinstance(command, ReplicaCommand):
+            raise one_engine()
         answer = await self._life_now().control(command)
         self._settings.note(command, answer)
         return answer
@@ -165,6 +178,10 @@ class SupervisedEngineClient(LaunchedEngineClient):
     def remember(self, command: Command) -> None:
         """Apply a policy or a log level to the engines that are started from now on."""
         self._settings.remember(command)
+
+    def remember_adapters(self, adapters: AdapterList) -> None:
+        """Give these adapters to the engines that are started from now on."""
+        self._settings.adapters.note(adapters)
 
     async def close(self) -> None:
         self._fail("the engine was closed")
@@ -202,19 +219,21 @@ class SupervisedEngineClient(LaunchedEngineClient):
             pooled: arguments of `once`; None: the request was not sent by a pool.
         """
         attempt, begun_at = pooled or (Attempt(request.deferrable), time.monotonic())
+        progress = RequestProgress(request, self._continuations, self._settings.adapters.digest_of)
         with contextlib.ExitStack() as at_end:
             if watch is not None:
                 at_end.enter_context(watch)
             at_end.callback(self._quarantine.leave, attempt)
             while True:
+                rest, has_begun = progress.rest, False
                 life = await self._turn(attempt, request, begun_at, waits=pooled is None)
-                has_begun = False
                 try:
-                    async with contextlib.aclosing(life.events(in_time(request, begun_at))) as events:
+                    async with contextlib.aclosing(life.events(in_time(rest, begun_at))) as events:
                         async for event in events:
                             if event.wait is None and not has_begun:
                                 has_begun = True
                                 self._quarantine.note_token(attempt)
+                            progress.note(event)
                             if watch is not None:
                                 watch.note(event)
                             if event.finish_reason is not None:
@@ -225,13 +244,12 @@ class SupervisedEngineClient(LaunchedEngineClient):
                 except EngineDeadError as error:
                     if pooled is not None:
                         raise
-                    has_answered = has_begun and not may_restart
+                    has_answered = has_begun and not (may_restart or progress.continues)
                     check_rerun(attempt, error, is_lost=self._failure is not None, has_answered=has_answered)
                 finally:
                     self._in_flight.pop(attempt, None)
                     self._sleep.note_end()
-                if has_begun:
-                    restarted = TokenEvent(request.id, [], restarted=True)
+                if has_begun and (restarted := progress.interrupt()) is not None:
                     if watch is not None:
                         watch.note(restarted)
                     yield restarted

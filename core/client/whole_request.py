@@ -12,15 +12,21 @@ class WholeRequest:
 
     Attributes:
         is_open: whether the reply has not been sent yet, so that more parts may come.
+        estimated_s: longest estimate of a router, of the seconds until a part's prompt is computed; None: there is none.
     """
 
     def __init__(self) -> None:
         self.is_open = True
+        self.estimated_s: float | None = None
         self._at_end: list[Callable[[], None]] = []
 
     def at_end(self, call: Callable[[], None]) -> None:
         """Call a function at the end of the request."""
         self._at_end.append(call)
+
+    def note_estimate(self, seconds: float) -> None:
+        """Take the estimate of a part into account."""
+        self.estimated_s = max(seconds, self.estimated_s or 0.0)
 
     def end(self) -> None:
         """Note that the reply has been sent."""

@@ -75,7 +75,7 @@ class Router(ABC):
     def choose(self, request: RoutedRequest, replicas: Sequence[ReplicaView]) -> ReplicaView:
         """Return one of the engines.
 
-        Called for each request, and again if its engine dies before it answers. Not called if only one engine can take
+        Called for each request, and again if its engine dies. Not called if only one engine can take
         requests. Must return at once: 20 microseconds are much.
 
         Args:

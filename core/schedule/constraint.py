@@ -61,7 +61,8 @@ class Constraint:
 
     Args:
         request: the output's request. With a grammar, it must have an end-of-sequence token. It must not
-            combine bad words with a grammar or a thinking budget; `check_request` rejects such requests.
+            combine bad words with a grammar or a thinking budget; `check_request` rejects such requests. The tokens
+            of `Request.output` are accepted at once, which raises as `accept` does.
         grammar: grammar in its initial state, used by this output only; None: the output has no grammar.
         calls: record of the calls of the grammar's backend; None: failures are not attributed to a plugin.
         on_cost: function called when the grammar has taken too much CPU time or is too complex.
@@ -127,6 +128,8 @@ class Constraint:
         if thinking is not None and (thinking.is_open or thinking.begin):
             self._phase = Phase.INSIDE if thinking.is_open else Phase.BEFORE
         self._force()
+        for token_id in request.output:
+            self.accept(token_id)
 
     @property
     def has_mask(self) -> bool:

@@ -345,7 +345,7 @@ class Scheduler:
         for p in prefills:
             if p.seq.num_cached_first is None:
                 p.seq.num_cached_first = p.start
-                self.num_prompt_tokens += p.seq.prompt_len
+                self.num_prompt_tokens += p.seq.num_tokens  # with `Request.output`
                 self.num_prompt_cached += p.start
                 p.seq.queued_us = int((self._clock() - self._table.came_at[p.seq.index]) * 1e6)
         if prefills:

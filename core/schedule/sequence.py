@@ -61,7 +61,7 @@ class SequenceState:
         is_cut: whether the prompt is computed in small pieces while other sequences decode. This is so if the
             prompt exceeds one step's token budget, or if its log probabilities are requested, which cost
             more.
-        is_plain: whether the sequence has no constraint, and its events hold no log probabilities.
+        is_plain: whether the sequence has output and no constraint, and its events hold no log probabilities.
         media: images of the prompt; None: there are none.
         subscription: the prefix cache's subscription of the prompt while the sequence waits or computes its
             prompt.
@@ -118,7 +118,7 @@ class SequenceState:
         self.processors = processors
         self.prompt = np.asarray(request.prompt, dtype=np.int32)
         self.prompt_len = len(self.prompt)
-        self.output: list[int] = []
+        self.output: list[int] = list(request.output)
         self.max_tokens: int = request.sampling.max_tokens
         self.stop_token_ids = _one_set(request.eos_token_ids, request.sampling.stop_token_ids)
         asks = request.prompt_logprobs is not None
@@ -130,7 +130,7 @@ class SequenceState:
         self.cache_node: CacheNode | None = None
         self.subscription: Subscription | None = None
         self.is_cut = False
-        self.is_plain = False
+        self.is_plain = bool(self.output) and constraint is None and request.logprobs is None
         self.status = Status.WAITING
         self.finish_reason: FinishReason | None = None
         self.table = SequenceTable(1) if table is None else table
@@ -146,7 +146,9 @@ class SequenceState:
         self.table.is_scored[self.index] = asks
         self.media = SequenceMedia(self.prompt, request.media) if request.media else None
         self.table.shift[self.index] = self.media.shift if self.media else 0
-        self.length = self.prompt_len
+        self.length = self.num_tokens
+        if self.output:
+            self.last_token = self.output[-1]
         self.row = -1
 
     @property

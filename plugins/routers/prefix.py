@@ -19,16 +19,19 @@ class Prefix(Router):
 
     def choose(self, request: RoutedRequest, replicas: Sequence[ReplicaView]) -> ReplicaView:
         measured = [replica.tokens_per_s for replica in replicas if replica.tokens_per_s > 0]
-        usual = sum(measured) / len(measured) if measured else 1.0
-        return min(replicas, key=lambda replica: _cost(request, replica, usual))
+        usual = (
+            sum(measured) / len(measured) if measured else 1.0
+        )  # speed of engines that have not been measured
+        own = request.num_tokens
+        seconds = [
+            (each.queued_tokens + 2 * (own - each.match_tokens)) / (each.tokens_per_s or usual)
+            for each in replicas
+        ]
+        least = min(seconds)
+        best = [replica for replica, each in zip(replicas, seconds, strict=True) if each == least]
+        return best[0] if len(best) == 1 else min(best, key=_among_equals)
 
 
-def _cost(request: RoutedRequest, replica: ReplicaView, usual: float) -> tuple[float, int, int]:
-    """Return the seconds until an engine has computed the prompt, and what decides among equal ones.
-
-    Args:
-        usual: speed of an engine that has not been measured, in tokens per second.
-    """
-    own = request.num_tokens - replica.match_tokens
-    seconds = (replica.queued_tokens + 2 * own) / (replica.tokens_per_s or usual)
-    return seconds, replica.num_waiting + replica.num_running, replica.last_chosen
+def _among_equals(replica: ReplicaView) -> tuple[int, int]:
+    """Return what decides among engines that have computed the prompt at the same time."""
+    return replica.num_waiting + replica.num_running, replica.last_chosen

@@ -118,11 +118,14 @@ class EchoEngine:
         elif SOON in request.prompt:
             self._soon.append((time.monotonic() + 0.2, request))
         else:
-            self._running[request.id] = (request, 0)
+            self._running[request.id] = (request, len(request.output))
 
     def abort(self, request_id: str) -> None:
         if self._running.pop(request_id, None):
             self.aborted.append(request_id)
+
+    def is_running(self, request_id: str) -> bool:
+        return request_id in self._running
 
     def step(self) -> list[TokenEvent]:
         self._report_step(StepSizes(len(self._running), len(self._running)))
@@ -146,7 +149,7 @@ class EchoEngine:
         return self.administration.answer(command)
 
     def _begin(self, request: Request) -> None:
-        self._running[request.id] = (request, 0)
+        self._running[request.id] = (request, len(request.output))
         self._wake()
 
     def _next(self, request: Request, done: int) -> list[TokenEvent]:

@@ -11,6 +11,7 @@ from llmfw.core.base.request import EmbedRequest, Request, TokenEvent
 from llmfw.core.client.cache_mirror import CacheMirror
 from llmfw.core.client.inproc import InprocEngineClient
 from llmfw.core.client.replicas.pool import EnginePool
+from llmfw.core.client.replicas.pool_members import Growth
 from llmfw.core.client.restarts import RestartPolicy
 from llmfw.core.client.supervisor import SupervisedEngineClient
 
@@ -73,6 +74,7 @@ class MortalPool:
         delay: seconds that a step of an engine takes.
         may_restart: event before which no life after the first starts; None: they start at once.
         policy: limits of the restarts.
+        most: maximum number of engines; None: none can be added.
         options: further arguments of `EnginePool`.
 
     Attributes:
@@ -86,18 +88,15 @@ class MortalPool:
         delay: float = 0.0,
         may_restart: asyncio.Event | None = None,
         policy: RestartPolicy | None = None,
+        most: int | None = None,
         **options: Any,
     ) -> None:
-        self.lives: list[list[MortalLife]] = [[] for _ in range(count)]
+        self.lives: list[list[MortalLife]] = [[] for _ in range(most or count)]
         self._delay = delay
         self._may_restart = may_restart
-        clients = [
-            SupervisedEngineClient(
-                partial(self._new_life, index), policy or RestartPolicy(max_per_hour=10_000)
-            )  # type: ignore[arg-type]
-            for index in range(count)
-        ]
-        self.pool = EnginePool(clients, **options)
+        self._policy = policy or RestartPolicy(max_per_hour=10_000)
+        growth = None if most is None else Growth(self._new_client, most)
+        self.pool = EnginePool([self._new_client(index) for index in range(count)], growth=growth, **options)
 
     def life(self, index: int) -> MortalLife:
         """Return the current life of a replica."""
@@ -110,6 +109,9 @@ class MortalPool:
     def num_requests(self) -> list[int]:
         """Return how many requests the engines of each replica have accepted, in all lives."""
         return [sum(len(life.engine.requests) for life in lives) for lives in self.lives]
+
+    def _new_client(self, index: int) -> SupervisedEngineClient:
+        return SupervisedEngineClient(partial(self._new_life, index), self._policy)  # type: ignore[arg-type]
 
     def _new_life(self, index: int) -> MortalLife:
         lives = self.lives[index]

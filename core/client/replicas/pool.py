@@ -21,6 +21,7 @@ from llmfw.core.base.errors import (
     RequestError,
     TenantLimitError,
 )
+from llmfw.core.base.replica_commands import ReplicaCommand
 from llmfw.core.base.request import EmbedRequest, Request, TokenEvent
 from llmfw.core.engine.admission.queue_gate import QueueGate
 
@@ -28,14 +29,17 @@ from ..client import ReplicaState, RequestWatch
 from ..engine_wait import WAIT_S, EngineWait, check_rerun
 from ..launched import LaunchedEngineClient
 from ..quarantine import Attempt
+from ..request_progress import Continuations, RequestProgress
 from ..supervisor import SupervisedEngineClient
 from ..whole_request import WholeRequest
 from .isolated_router import IsolatedRouter
 from .merged import merged_info, merged_stats
 from .pool_commands import PoolCommands
+from .pool_members import Growth, PoolMembers
 from .pool_sleep import PoolSleep
 from .replica import Replica
 from .replica_load import Place
+from .replica_set import ReplicaSet
 from .routing import Routing, num_tokens_of
 
 logger = logging.getLogger(__name__)
@@ -48,10 +52,12 @@ class EnginePool(LaunchedEngineClient):
     `SupervisedEngineClient`). While no engine runs, requests wait as they do for a single one.
 
     Args:
-        clients: clients of the engines, at least two.
+        clients: clients of the engines, at least one. They continue no requests themselves.
         router: chooses the engine of each request; None: the engine with the fewest queued tokens.
         max_tenant_requests: maximum number of requests of one tenant on all engines; None: no limit.
         wait_s: seconds that a new request waits while no engine runs.
+        continuations: lets another engine continue requests; None: none is continued.
+        growth: how further engines come; None: none can be added.
     """
 
     def __init__(
@@ -60,12 +66,24 @@ class EnginePool(LaunchedEngineClient):
         router: IsolatedRouter | None = None,
         max_tenant_requests: int | None = None,
         wait_s: float = WAIT_S,
+        continuations: Continuations | None = None,
+        growth: Growth | None = None,
     ) -> None:
-        self._replicas = [Replica(index, client) for index, client in enumerate(clients)]
-        self._routing = Routing(self._replicas, router or IsolatedRouter())
+        self._replicas = ReplicaSet(Replica(index, client) for index, client in enumerate(clients))
         self._wait = EngineWait(lambda: self.outage, wait_s)
+        self._continuations = continuations
         self._commands = PoolCommands(self._replicas)
+        self._routing = Routing(self._replicas, router or IsolatedRouter(), self._commands.adapters)
         self._sleep = PoolSleep(self._replicas)
+        self._members = PoolMembers(
+            self._replicas,
+            growth,
+            self._sleep.gate,
+            continues=continuations is not None,
+            prepare=self._prepare,
+            changed=self._note_change,
+        )
+        self._has_changed = asyncio.Event()  # set when engines come or go
         self._gate = QueueGate(max_tenant_requests=max_tenant_requests)
         self._open: dict[str, WholeRequest | None] = {}  # live requests
         self._ids: set[str] = set()
@@ -87,7 +105,7 @@ class EnginePool(LaunchedEngineClient):
 
     @property
     def outage(self) -> str | None:
-        if self.failure is not None or self._sleep.gate.is_asleep or self._usable():
+        if self.failure is not None or self._sleep.gate.is_asleep or self._takers():
             return self.failure
         reasons = (replica.client.outage for replica in self._replicas)
         return next((reason for reason in reasons if reason is not None), None)
@@ -95,6 +113,10 @@ class EnginePool(LaunchedEngineClient):
     @property
     def refusal(self) -> NotReadyError | None:
         return self._sleep.gate.refusal
+
+    @property
+    def num_continued(self) -> int:
+        return 0 if self._continuations is None else self._continuations.count
 
     @property
     def num_restarts(self) -> int:
@@ -122,14 +144,22 @@ class EnginePool(LaunchedEngineClient):
             for start in starts:
                 start.cancel()
             await asyncio.gather(*starts, return_exceptions=True)
-        self._info = merged_info([replica.client.info for replica in self._replicas])
-        for replica in self._replicas:
-            replica.client.call_on_change(self._look)
-        self._look()
+        self._note_change()
+        self._commands.adapters.begin(self.info.adapters)
         logger.info("%d engines run", len(self._replicas))
 
     async def wait_lost(self) -> EngineLostError:
-        return (await asyncio.gather(*(replica.client.wait_lost() for replica in self._replicas)))[0]
+        while True:
+            self._has_changed.clear()
+            lost = asyncio.create_task(self._all_lost())
+            change = asyncio.create_task(self._has_changed.wait())
+            try:
+                await asyncio.wait((lost, change), return_when=asyncio.FIRST_COMPLETED)
+                if not change.done():
+                    return lost.result()
+            finally:
+                lost.cancel()
+                change.cancel()
 
     def stop_restarting(self) -> None:
         for replica in self._replicas:
@@ -165,34 +195,40 @@ class EnginePool(LaunchedEngineClient):
             return await self._sleep.enter(self, self._num_live, command)
         if isinstance(command, Wake):
             return await self._sleep.leave(self)
+        if isinstance(command, ReplicaCommand):
+            return await self._members.carry_out(command)
         self._check_usable()
         return await self._commands.carry_out(command)
 
     async def close(self) -> None:
         self._closed = True
         self._wait.end()
-        await asyncio.gather(*(replica.client.close() for replica in self._replicas))
+        clients = [replica.client for replica in self._replicas] + self._members.starting
+        await asyncio.gather(*(client.close() for client in clients))
 
     async def _events(
         self, request: Request | EmbedRequest, may_restart: bool, watch: RequestWatch | None = None
     ) -> AsyncGenerator[TokenEvent, None]:
         """Yield the events of a request, on one engine after the other if they die."""
         attempt, begun_at = Attempt(request.deferrable), time.monotonic()
+        digest_of = self._commands.adapters.digest_of
+        progress = RequestProgress(request, self._continuations, digest_of)
         refused: set[int] = set()  # engines whose queues were full
         with contextlib.ExitStack() as at_end:
             if watch is not None:
                 at_end.enter_context(watch)
             at_end.enter_context(self._counted(request))
             while True:
-                replica, place = await self._turn(attempt, request, begun_at, refused)
-                has_begun = False
+                rest, has_begun = progress.rest, False
+                replica, place = await self._turn(attempt, rest, begun_at, refused)
                 try:
-                    async with contextlib.aclosing(replica.client.once(request, attempt, begun_at)) as events:
+                    async with contextlib.aclosing(replica.client.once(rest, attempt, begun_at)) as events:
                         async for event in events:
                             if event.wait is None and not has_begun:
                                 has_begun = True
-                                replica.load.answered(place)
+                                replica.note_answer(place)
                                 self._gate.admit(request.id)
+                            progress.note(event)
                             if watch is not None:
                                 watch.note(event)
                             yield event
@@ -203,12 +239,12 @@ class EnginePool(LaunchedEngineClient):
                     refused.add(replica.index)
                     continue
                 except EngineDeadError as error:
-                    has_answered = has_begun and not may_restart
+                    has_answered = has_begun and not (may_restart or progress.continues)
                     check_rerun(attempt, error, is_lost=self.failure is not None, has_answered=has_answered)
                 finally:
                     replica.load.leave(place)
-                if has_begun:
-                    restarted = TokenEvent(request.id, [], restarted=True)
+                    self._members.note_end()
+                if has_begun and (restarted := progress.interrupt()) is not None:
                     if watch is not None:
                         watch.note(restarted)
                     yield restarted
@@ -241,7 +277,7 @@ class EnginePool(LaunchedEngineClient):
     ) -> bool:
         """Return whether another engine may have room for a request that an engine has refused."""
         is_free = isinstance(request, EmbedRequest) or request.replica is None
-        others = [replica for replica in self._usable() if replica.index not in refused]
+        others = [replica for replica in self._takers() if replica.index not in refused]
         return is_free and len(others) > 1 and not isinstance(error, TenantLimitError | NotReadyError)
 
     async def _turn(
@@ -262,15 +298,19 @@ class EnginePool(LaunchedEngineClient):
                 raise refusal
             if self.failure is not None:
                 raise EngineDeadError(self.failure)
-            if usable := self._usable():
+            if takers := self._takers():
                 if not request.deferrable:
                     self._open[request.id] = self._sleep.gate.note_start()
                 return self._routing.enter(
-                    request, [replica for replica in usable if replica.index not in refused] or usable
+                    request, [replica for replica in takers if replica.index not in refused] or takers
                 )
             await self._wait.wait(attempt, request, begun_at)
 
-    def _usable(self) -> list[Replica]:
+    def _takers(self) -> list[Replica]:
+        """Return the engines that get new requests now; those that are drained only if all others are given up."""
+        takers = [replica for replica in self._replicas if replica.takes_requests]
+        if takers or any(not each.is_draining and each.client.failure is None for each in self._replicas):
+            return takers
         return [replica for replica in self._replicas if replica.is_usable]
 
     def _num_live(self) -> int:
@@ -285,10 +325,29 @@ class EnginePool(LaunchedEngineClient):
         if self.outage is not None:
             raise EngineRestartingError(self.outage)
 
+    async def _all_lost(self) -> EngineLostError:
+        """Wait until all engines that there are now are lost; return the reason of the first."""
+        return (await asyncio.gather(*(replica.client.wait_lost() for replica in self._replicas)))[0]
+
+    async def _prepare(self, client: SupervisedEngineClient) -> None:
+        """Bring an engine that has just started up to date with the others; raises LLMFWError if it differs from them."""
+        merged_info([*(replica.client.info for replica in self._replicas), client.info])
+        await self._commands.bring_up_to_date(client)
+
+    def _note_change(self) -> None:
+        """Note which engines there are, and which of them get requests."""
+        self._info = merged_info([replica.client.info for replica in self._replicas])
+        for replica in self._replicas:
+            replica.client.call_on_change(self._look)
+        self._has_changed.set()
+        self._look()
+
     def _look(self) -> None:
         """Note which engines are usable now; called whenever that changes."""
-        usable = self._usable()
-        if usable or self.failure is not None:
+        usable = [replica for replica in self._replicas if replica.is_usable]
+        for replica in usable:
+            replica.attach(self._replicas.prefixes)
+        if self._takers() or self.failure is not None:
             self._wait.end()
         else:
             self._wait.begin()

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
 from llmfw.core.base.control import (
-    AdapterList,
     Answer,
     CacheView,
     Command,
@@ -32,9 +31,12 @@ from llmfw.core.base.control import (
 from llmfw.core.base.errors import EngineDeadError, LLMFWError, NotFoundError, RequestError
 from llmfw.core.base.steps_view import ViewSteps
 
+from ..supervisor import SupervisedEngineClient
 from .merged import merged_memory, merged_policy, merged_view
+from .pool_adapters import PoolAdapters
 from .pool_pins import PoolPins
 from .replica import Replica
+from .replica_set import ReplicaSet
 
 AnswerT = TypeVar("AnswerT")
 SHOWN_PREFIXES = 50
@@ -48,10 +50,15 @@ class PoolCommands:
 
     Args:
         replicas: all engines.
+
+    Attributes:
+        adapters: the adapters of the engines.
     """
 
-    def __init__(self, replicas: Sequence[Replica]) -> None:
+    def __init__(self, replicas: ReplicaSet) -> None:
         self._replicas = replicas
+        self._remembered: dict[type[Command], Command] = {}
+        self.adapters = PoolAdapters(replicas)
         self._pins = PoolPins()
         self._changing = asyncio.Lock()
 
@@ -81,12 +88,12 @@ class PoolCommands:
                 return await self._trace(command)
             case GetMemory():
                 return merged_memory(list((await self._all(command, MemoryInfo)).values()))
-            case ListAdapters():
-                return AdapterList()
-            case ViewSteps() | LoadAdapter() | UnloadAdapter():
-                what = "the batch step by step" if isinstance(command, ViewSteps) else "adapters"
+            case ListAdapters() | LoadAdapter() | UnloadAdapter():
+                return await self.adapters.carry_out(command)
+            case ViewSteps():
                 raise RequestError(
-                    f"this server has {len(self._replicas)} engines, and {what} needs a server with one; leave out --replicas",
+                    f"this server has {len(self._replicas)} engines, and the batch step by step needs a server with one; leave "
+                    "out --replicas",
                     code="unsupported_operation",
                 )
             case _:
@@ -103,7 +110,15 @@ class PoolCommands:
         self._remember(command)
         return merged_policy(list(after.values()))
 
+    async def bring_up_to_date(self, client: SupervisedEngineClient) -> None:
+        """Set on an engine that has just started what was set on the others."""
+        async with self._changing:
+            for command in self._remembered.values():
+                await client.control(command)
+        await self.adapters.bring_up_to_date(client)
+
     def _remember(self, command: Command) -> None:
+        self._remembered[type(command)] = command
         for replica in self._replicas:
             replica.client.remember(command)
 
@@ -169,18 +184,19 @@ class PoolCommands:
 
     def _running(self) -> list[Replica]:
         """Return the engines that take commands now; if there is none, the first one, whose error tells why."""
-        return [replica for replica in self._replicas if replica.is_usable] or [self._replicas[0]]
+        running = [replica for replica in self._replicas if replica.is_usable]
+        return running or [next(iter(self._replicas))]
 
     async def _each(
         self, indexes: Iterable[int], command: Command, kind: type[AnswerT]
     ) -> dict[int, AnswerT]:
         """Return the answers of these engines, without those that end meanwhile if there are others."""
-        indexes = list(indexes)
+        replicas = [replica for index in indexes if (replica := self._replicas.find(index)) is not None]
         found = await asyncio.gather(
-            *(self._replicas[index].client.control(command) for index in indexes), return_exceptions=True
+            *(replica.client.control(command) for replica in replicas), return_exceptions=True
         )
         answers: dict[int, AnswerT] = {}
-        for index, answer in zip(indexes, found, strict=True):
+        for index, answer in zip((replica.index for replica in replicas), found, strict=True):
             if isinstance(answer, BaseException):
                 if not isinstance(answer, EngineDeadError) or len(self._running_others(index)) == 0:
                     raise answer
@@ -194,8 +210,10 @@ class PoolCommands:
 
     async def _undo(self, index: int, command: Command) -> None:
         """Send a command that undoes another. An engine that has ended needs no undoing."""
+        if (replica := self._replicas.find(index)) is None:
+            return
         try:
-            await self._replicas[index].client.control(command)
+            await replica.client.control(command)
         except LLMFWError as error:
             if not isinstance(error, EngineDeadError):
                 raise

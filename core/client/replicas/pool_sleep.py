@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from llmfw.core.base.control import Answer, GetMemory, Sleep, Wake
 from llmfw.core.base.errors import ConflictError, EngineRestartingError
 
 from ..client import EngineClient
 from ..sleeping import EngineSleep
-from .replica import Replica
+from .replica_set import ReplicaSet
 
 NOW_S = 5.0
 """Seconds that an engine without live requests may take to fall asleep."""
@@ -26,7 +26,7 @@ class PoolSleep:
         gate: refuses new requests, and knows which requests a sleep waits for.
     """
 
-    def __init__(self, replicas: Sequence[Replica]) -> None:
+    def __init__(self, replicas: ReplicaSet) -> None:
         self._replicas = replicas
         self.gate = EngineSleep()
 

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+from llmfw.core.base.adapter_salt import adapter_salt
 from llmfw.core.base.request import EmbedRequest, Request
 
 
-def prompt_hashes(request: Request | EmbedRequest, block: int) -> Sequence[int]:
+def prompt_hashes(request: Request | EmbedRequest, block: int, digests: Mapping[str, str]) -> Sequence[int]:
     """Return the hash of each prefix of a request's prompt that ends with a block.
 
     Empty for requests that take nothing from the prefix cache, and for prompts that the engine will refuse.
 
     Args:
         block: number of tokens of a block; 0: the engines cache no prefixes.
+        digests: hash of the files of each adapter, by its name.
     """
     if isinstance(request, EmbedRequest) or request.prompt_logprobs is not None:
         return ()
@@ -31,4 +33,5 @@ def prompt_hashes(request: Request | EmbedRequest, block: int) -> Sequence[int]:
         return ()
     if request.media:
         tokens = cache_ids(tokens, request.media)
-    return block_hashes(tokens, request.cache_salt, block)
+    salt = adapter_salt(request.adapter, digests.get(request.adapter, ""), request.cache_salt)
+    return block_hashes(tokens, salt, block)

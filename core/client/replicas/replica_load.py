@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Sequence
 
@@ -13,14 +14,25 @@ class Place:
         num_tokens: number of tokens of its prompt that the engine has to compute.
         hashes: hash of each prefix of its prompt that ends with a block.
         deferrable: whether the engine prefers other requests.
+        estimated_s: seconds until its prompt is computed, as estimated; None: not known.
 
     Attributes:
         is_waiting: whether the engine has not answered yet.
+        sent_at: time at which it was sent, by the clock of `time.monotonic`.
     """
 
-    __slots__ = ("deferrable", "hashes", "is_waiting", "num_tokens")
+    __slots__ = ("deferrable", "estimated_s", "hashes", "is_waiting", "num_tokens", "sent_at")
 
-    def __init__(self, num_tokens: int, hashes: Sequence[int] = (), *, deferrable: bool = False) -> None:
+    def __init__(
+        self,
+        num_tokens: int,
+        hashes: Sequence[int] = (),
+        *,
+        deferrable: bool = False,
+        estimated_s: float | None = None,
+    ) -> None:
+        self.estimated_s = estimated_s
+        self.sent_at = time.monotonic()
         self.num_tokens = num_tokens
         self.hashes = hashes
         self.deferrable = deferrable
@@ -36,6 +48,7 @@ class ReplicaLoad:
         queued_tokens: number of prompt tokens that the waiting ones need computed.
         deferrable_tokens: number of these that deferrable requests need.
         last_chosen: turn in which the engine was chosen last.
+        version: number that grows with each change.
         awaited: prefixes of the prompts of the waiting requests, with how many of these have each. The engine computes each of
             them once.
     """
@@ -44,11 +57,17 @@ class ReplicaLoad:
         self.num_waiting = 0
         self.num_running = 0
         self.queued_tokens = self.deferrable_tokens = 0
-        self.last_chosen = 0
+        self.last_chosen = self.version = 0
         self.awaited: Counter[int] = Counter()
+
+    @property
+    def num_requests(self) -> int:
+        """Number of requests, with and without output."""
+        return self.num_waiting + self.num_running
 
     def enter(self, place: Place) -> None:
         """Count a request that is sent to the engine."""
+        self.version += 1
         self.num_waiting += 1
         self._count(place, place.num_tokens)
         self.awaited.update(place.hashes)
@@ -56,19 +75,23 @@ class ReplicaLoad:
     def answered(self, place: Place) -> None:
         """Record that a request has output. Further calls do nothing."""
         if place.is_waiting:
+            self.version += 1
             place.is_waiting = False
             self.num_waiting -= 1
             self.num_running += 1
             self._count(place, -place.num_tokens)
+            awaited = self.awaited
             for each in place.hashes:
-                if self.awaited[each] == 1:
-                    del self.awaited[each]
+                left = awaited[each] - 1
+                if left:
+                    awaited[each] = left
                 else:
-                    self.awaited[each] -= 1
+                    del awaited[each]
 
     def leave(self, place: Place) -> None:
         """Forget a request that has ended. Call once."""
         self.answered(place)
+        self.version += 1
         self.num_running -= 1
 
     def _count(self, place: Place, num_tokens: int) -> None:

@@ -6,13 +6,17 @@ from collections.abc import Sequence
 
 from llmfw.core.base.errors import EngineRestartingError, RequestError
 from llmfw.core.base.request import EmbedRequest, Request
-from llmfw.core.interfaces.router import RoutedRequest
+from llmfw.core.interfaces.router import ReplicaView, RoutedRequest
 
+from ..cache_mirror import num_held
+from ..whole_request import open_whole_request
 from .companions import Companions
 from .isolated_router import IsolatedRouter
+from .pool_adapters import PoolAdapters
 from .prompt_hashes import prompt_hashes
 from .replica import Replica
 from .replica_load import Place
+from .replica_set import ReplicaSet
 
 
 class Routing:
@@ -21,10 +25,12 @@ class Routing:
     Args:
         replicas: all engines.
         router: chooses the engine of a request.
+        adapters: the adapters of the engines, whose cached prefixes are apart.
     """
 
-    def __init__(self, replicas: Sequence[Replica], router: IsolatedRouter) -> None:
+    def __init__(self, replicas: ReplicaSet, router: IsolatedRouter, adapters: PoolAdapters) -> None:
         self._replicas = replicas
+        self._adapters = adapters
         self._router = router
         self._companions = Companions()
         self._turns = 0
@@ -40,19 +46,33 @@ class Routing:
             EngineRestartingError: the request names an engine that does not take requests now.
         """
         num_tokens = num_tokens_of(request)
-        block = max(replica.client.mirror.block for replica in usable) if self._router.needs_matches else 0
-        hashes = prompt_hashes(request, block)
+        block = next((each.mirror.block for each in usable if each.mirror.block), 0)
+        hashes = prompt_hashes(request, block if self._router.needs_matches else 0, self._adapters.digests)
+        held = self._replicas.prefixes.num_held(hashes)  # for all engines at once
+        deferrable, num_hashes = request.deferrable, len(hashes)
+
+        def view_of(each: Replica) -> ReplicaView:
+            num_blocks = held.get(each.index, 0) if held else 0
+            if num_blocks < num_hashes and hashes[num_blocks] in each.load.awaited:
+                num_blocks += num_held(hashes[num_blocks:], each.load.awaited)
+            match_tokens = min(num_blocks * block, num_tokens - 1) if num_blocks else 0
+            return each.view(match_tokens, deferrable)
+
         replica = self._named(request) or self._companion(request, usable)
         if replica is None:
-            views = [each.view(hashes, num_tokens, deferrable=request.deferrable) for each in usable]
-            view = self._router.choose(_routed(request, num_tokens), views)
+            view = self._router.choose(_routed(request, num_tokens), [view_of(each) for each in usable])
             replica = self._replicas[view.index]
             self._companions.note(request, replica)
         else:
-            view = replica.view(hashes, num_tokens, deferrable=request.deferrable)
+            view = view_of(replica)
         self._turns += 1
         replica.load.last_chosen = self._turns
-        place = Place(num_tokens - view.match_tokens, hashes, deferrable=request.deferrable)
+        estimated_s = _estimated_s(view, num_tokens)
+        if estimated_s is not None and (whole := open_whole_request()) is not None:
+            whole.note_estimate(estimated_s)
+        place = Place(
+            num_tokens - view.match_tokens, hashes, deferrable=request.deferrable, estimated_s=estimated_s
+        )
         replica.load.enter(place)
         return replica, place
 
@@ -60,12 +80,10 @@ class Routing:
         wanted = None if isinstance(request, EmbedRequest) else request.replica
         if wanted is None:
             return None
-        if not 0 <= wanted < len(self._replicas):
-            raise RequestError(
-                f"replica is {wanted}; this server has engines from 0 to {len(self._replicas) - 1}",
-                param="replica",
-            )
-        if not (replica := self._replicas[wanted]).is_usable:
+        if (replica := self._replicas.find(wanted)) is None:
+            there = ", ".join(str(each.index) for each in self._replicas)
+            raise RequestError(f"replica is {wanted}; the engines are {there}", param="replica")
+        if not replica.is_usable:
             raise EngineRestartingError(replica.client.outage or "the engine sleeps")
         return replica
 
@@ -77,6 +95,13 @@ class Routing:
 def num_tokens_of(request: Request | EmbedRequest) -> int:
     """Return the number of tokens of a request's prompt, or of all its prompts."""
     return sum(map(len, request.prompts)) if isinstance(request, EmbedRequest) else len(request.prompt)
+
+
+def _estimated_s(view: ReplicaView, num_tokens: int) -> float | None:
+    """Return the seconds until an engine has computed a prompt; None: its speed has not been measured."""
+    if not view.tokens_per_s:
+        return None
+    return (view.queued_tokens + num_tokens - view.match_tokens) / view.tokens_per_s
 
 
 def _routed(request: Request | EmbedRequest, num_tokens: int) -> RoutedRequest:

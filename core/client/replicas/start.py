@@ -8,16 +8,17 @@ from functools import partial
 import msgspec
 
 from llmfw.core.base.config import EngineConfig, ServerConfig
-from llmfw.core.base.errors import ConfigError
 from llmfw.core.base.replica_place import ReplicaPlace
 from llmfw.core.plugin.registry import Registry
 
 from ..launched import LaunchedEngineClient
 from ..process import ProcessEngineClient
+from ..request_progress import Continuations
 from ..restarts import RestartPolicy
 from ..supervisor import SupervisedEngineClient
 from .isolated_router import build_router
 from .pool import EnginePool
+from .pool_members import Growth
 
 NewLife = Callable[[EngineConfig], ProcessEngineClient]
 """Creates the client of one engine process."""
@@ -29,24 +30,25 @@ SEED_STEP = 0x9E3779B97F4A7C15
 def engine_client(
     engine: EngineConfig, server: ServerConfig, registry: Registry, new_life: NewLife
 ) -> LaunchedEngineClient:
-    """Return the client of `--replicas` engines. One engine has no pool around it.
+    """Return the client of `--replicas` engines, to which others can be added up to `--max-replicas`. A server of at most one
+    engine has no pool around it.
 
     Raises:
-        ConfigError: several engines are to serve adapters; else as in `build_router`.
-        ComponentError: as in `build_router`.
+        ConfigError, ComponentError: as in `build_router`.
     """
-    policy, count = RestartPolicy.of(server), server.replicas
+    policy, count = RestartPolicy.of(server), max(server.replicas, server.max_replicas or 0)
+    continuations = None if server.no_migrate else Continuations(engine.random_seed)
     if count == 1:
-        return SupervisedEngineClient(partial(new_life, engine), policy)
-    if engine.adapters or engine.max_adapters:
-        raise ConfigError(
-            f"--replicas is {count}, and adapters (--adapter, --max-adapters) work with one engine only; leave one of "
-            "them out"
-        )
+        return SupervisedEngineClient(partial(new_life, engine), policy, continuations=continuations)
     router = build_router(registry, server.router, server.options)
-    configs = [config_of(engine, ReplicaPlace(index, count)) for index in range(count)]
-    clients = [SupervisedEngineClient(partial(new_life, config), policy) for config in configs]
-    return EnginePool(clients, router, engine.max_tenant_requests)
+
+    def new_client(index: int) -> SupervisedEngineClient:
+        config = config_of(engine, ReplicaPlace(index, count))
+        return SupervisedEngineClient(partial(new_life, config), policy)
+
+    clients = [new_client(index) for index in range(server.replicas)]
+    growth = Growth(new_client, count)
+    return EnginePool(clients, router, engine.max_tenant_requests, continuations=continuations, growth=growth)
 
 
 def config_of(engine: EngineConfig, place: ReplicaPlace) -> EngineConfig:

@@ -138,7 +138,7 @@ class AdapterTable:
         Raises:
             ModelNotFoundError: the adapter is not loaded.
         """
-        return adapter_salt(adapter, self.find(adapter).version if adapter else 0, salt)
+        return adapter_salt(adapter, self.find(adapter).digest if adapter else "", salt)
 
     def enter(self, request: Request) -> None:
         """Record an accepted request. Its adapter, if it has one, stays in its slot until `leave`."""

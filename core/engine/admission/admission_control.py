@@ -43,8 +43,11 @@ class AdmissionControl:
         return max(0.0, min(times) - self._clock()) if times else None
 
     def check(self, request: Request) -> None:
-        """Raise OverloadedError or TenantLimitError if the gate refuses a request."""
-        if not request.deferrable:
+        """Raise OverloadedError or TenantLimitError if the gate refuses a request.
+
+        A request with `Request.output` was admitted before, by another engine, and is never refused.
+        """
+        if not (request.deferrable or request.output):
             self._gate.check_request(request, len(request.prompt), self._clock())
 
     def enter(self, request: Request) -> None:

@@ -15,6 +15,7 @@ def check_request(request: Request, info: EngineInfo) -> None:
     sampling, thinking = request.sampling, request.thinking
     for param, token_ids in (
         ("prompt", request.prompt),
+        ("output", request.output),
         ("logit_bias", sampling.logit_bias),
         ("stop_token_ids", sampling.stop_token_ids),
         ("allowed_token_ids", sampling.allowed_token_ids),
@@ -30,6 +31,8 @@ def check_request(request: Request, info: EngineInfo) -> None:
     _check_count("logprobs", request.logprobs, info.vocab_size)
     _check_count("prompt_logprobs", request.prompt_logprobs, info.vocab_size)
     _check_start(request)
+    if request.output:
+        _check_output(request, info.max_model_len)
     _check_given("logprob_token_ids", request.logprob_token_ids, "logprobs", request.logprobs)
     _check_given(
         "prompt_logprob_token_ids",
@@ -85,6 +88,22 @@ def _check_length(request: Request, limit: int) -> None:
             f"the prompt's {size} tokens and max_tokens {asked} make {size + asked}; the longest sequence is {limit}: "
             "send a shorter prompt, or ask for fewer tokens",
             param="max_tokens",
+        )
+
+
+def _check_output(request: Request, limit: int) -> None:
+    size, room = len(request.output), limit - len(request.prompt)
+    most = room if request.sampling.max_tokens is None else request.sampling.max_tokens
+    if size >= most:
+        raise RequestError(
+            f"output has {size} tokens already, and may have at most {most}; there is nothing to continue",
+            param="output",
+        )
+    if request.prompt_logprobs is not None:
+        raise RequestError(
+            f"prompt_logprobs is {request.prompt_logprobs}, and output has {size} tokens; the first event, which has the log "
+            "probabilities, comes before them: leave out one of both",
+            param="prompt_logprobs",
         )
 
 

@@ -17,6 +17,7 @@ from llmfw.core.base.control import Answer, EngineCommand
 from llmfw.core.base.engine_info import EngineInfo, EngineStats
 from llmfw.core.base.errors import ComponentFailedError, RequestError
 from llmfw.core.base.request import Request, TokenEvent
+from llmfw.core.base.seeds import derive_seed
 from llmfw.core.base.step_sizes import StepSizes
 from llmfw.core.interfaces.grammar import Grammar
 from llmfw.core.model.device.devices import on_device
@@ -27,7 +28,6 @@ from llmfw.core.schedule.constraint import Constraint, constraint_of
 from llmfw.core.schedule.plan import BatchPlan
 from llmfw.core.step.processors.isolated_processor import IsolatedProcessor
 from llmfw.core.step.processors.processor_rows import asked_processors
-from llmfw.core.step.sampling.randomness import derive_seed
 
 from ..admission.admission_control import AdmissionControl
 from ..admission.request_check import check_request

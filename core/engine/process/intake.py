@@ -22,6 +22,7 @@ from llmfw.core.base.control import (
 from llmfw.core.base.engine_info import ControlAnswer, EngineStats
 from llmfw.core.base.errors import LLMFWError, RequestError
 from llmfw.core.base.memory import resident_bytes
+from llmfw.core.base.replica_commands import ReplicaCommand, one_engine
 from llmfw.core.base.request import Abort, Control, EmbedRequest, ReportQuery, Request, ToEngine, TokenEvent
 from llmfw.core.ipc.wire import failure_of
 
@@ -70,6 +71,8 @@ def _carried_out(engine: AnyEngine, command: Command) -> Answer:
             "this engine has no process of its own that could end; use that of `llmfw serve`",
             code="unsupported_operation",
         )
+    if isinstance(command, ReplicaCommand):
+        raise one_engine()
     return engine.control(command)
 
 

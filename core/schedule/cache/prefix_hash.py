@@ -9,6 +9,7 @@ The mixing function is the finalizer of SplitMix64 (Steele, Lea and Flood, 2014)
 
 from __future__ import annotations
 
+import functools
 from hashlib import blake2b
 
 import numpy as np
@@ -28,9 +29,19 @@ def block_size(page_size: int) -> int:
     return -(-MIN_BLOCK // page_size) * page_size
 
 
+@functools.lru_cache(maxsize=1024)
 def hash_of_salt(salt: str) -> int:
     """Return the hash of the empty prefix of prompts with this cache salt."""
     return int.from_bytes(blake2b(salt.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "little")
+
+
+@functools.lru_cache(maxsize=32)
+def _positions(count: int) -> Hashes:
+    """Return a number for each of the first positions of a prompt: [count]."""
+    numbers = np.arange(1, 1 + count, dtype=np.uint64)
+    numbers *= _GOLDEN
+    numbers.flags.writeable = False
+    return numbers
 
 
 def prefix_hashes(token_ids: npt.NDArray[np.int32], start: int, start_hash: int) -> Hashes:
@@ -41,9 +52,8 @@ def prefix_hashes(token_ids: npt.NDArray[np.int32], start: int, start_hash: int)
         start_hash: hash of the tokens before them.
     """
     count = len(token_ids)
-    mixed = np.arange(start + 1, start + 1 + count, dtype=np.uint64)
-    mixed *= _GOLDEN
-    mixed += token_ids.view(np.uint32)
+    positions = _positions(1 << (start + count).bit_length())[start : start + count]
+    mixed: Hashes = positions + token_ids.view(np.uint32)
     mixed ^= mixed >> np.uint64(30)
     mixed *= _FIRST
     mixed ^= mixed >> np.uint64(27)

@@ -11,21 +11,12 @@ import numpy.typing as npt
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _FIRST = np.uint64(0xBF58476D1CE4E5B9)
 _SECOND = np.uint64(0x94D049BB133111EB)
-_ALL_BITS = 0xFFFFFFFFFFFFFFFF
 
 
 def uniform(seeds: npt.NDArray[np.uint64], positions: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
     """Return a uniformly distributed number in [0, 1) for each pair of seed and position: [N]."""
     mixed = _mix(_mix(seeds) + positions.astype(np.uint64) * _GOLDEN)
     return (mixed >> np.uint64(11)).astype(np.float64) * 2.0**-53
-
-
-def derive_seed(base: int, number: int) -> int:
-    """Derive a 63-bit seed from a base seed and a number."""
-    mixed = (
-        _mix(np.array([base & _ALL_BITS], dtype=np.uint64)) + np.array([number], dtype=np.uint64) * _GOLDEN
-    )
-    return int(_mix(mixed)[0] >> np.uint64(1))
 
 
 def _mix(state: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:

@@ -21,6 +21,7 @@ from llmfw.core.base.engine_info import EngineStats
 from llmfw.core.base.errors import CrashingRequestError, DeadlineError, EngineDeadError, EngineRestartingError
 from llmfw.core.base.request import Request, SamplingParams, TokenEvent
 from llmfw.core.client.process import ProcessEngineClient
+from llmfw.core.client.request_progress import Continuations
 from llmfw.core.client.restarts import RestartPolicy
 from llmfw.core.client.supervisor import SupervisedEngineClient
 from llmfw.core.client.watchdog import WatchdogLimits
@@ -107,6 +108,21 @@ async def test_a_started_stream_ends_with_the_reason(client: SupervisedEngineCli
     with pytest.raises(EngineDeadError, match="killed by SIGKILL"):
         async for _ in stream:
             pass
+
+
+async def test_a_started_stream_is_continued_if_wanted() -> None:
+    client = SupervisedEngineClient(
+        partial(ProcessEngineClient, EngineConfig(model="echo"), COMMAND), continuations=Continuations(0)
+    )
+    await client.start()
+    stream = client.generate(request("a", *range(60)))
+    events = [await anext(stream)]
+    kill(client)
+    async with asyncio.timeout(20):
+        events += [event async for event in stream]
+    assert [token for event in events for token in event.token_ids] == [*range(60), EOS]
+    assert (client.num_continued, client.num_restarts) == (1, 1)
+    await client.close()
 
 
 async def test_a_restartable_request_gets_its_whole_answer(client: SupervisedEngineClient) -> None:

@@ -19,6 +19,7 @@ from llmfw.core.base.errors import (
     TenantLimitError,
 )
 from llmfw.core.base.request import EmbedRequest, Request, SamplingParams, TokenEvent
+from llmfw.core.client.request_progress import Continuations
 from llmfw.core.client.restarts import RestartPolicy
 
 from ....doubles.echo_engine import CRASH, EOS, WAIT
@@ -125,6 +126,60 @@ async def test_restartable_streams_start_over_elsewhere(held: MortalPool) -> Non
     assert [token for event in after for token in event.token_ids] == [*range(100), EOS]
 
 
+async def test_streams_are_continued_elsewhere() -> None:
+    """From the token after the last one, on an engine that has computed none of them, and at once."""
+    mortal = MortalPool(delay=0.002, may_restart=asyncio.Event(), continuations=Continuations(0))
+    await mortal.pool.start()
+    wanted = request("a", *range(100), logprobs=0)
+    events: list[TokenEvent] = []
+    async for event in mortal.pool.generate(wanted):
+        events.append(event)
+        if len(events) == 3:
+            mortal.life(mortal.num_requests().index(1)).die()
+    assert [token for event in events for token in event.token_ids] == [*range(100), EOS]
+    assert not any(event.restarted for event in events)
+    assert all(event.logprobs for event in events)
+    assert mortal.num_requests() == [1, 1]
+    assert mortal.pool.num_continued == 1
+    await mortal.pool.close()
+
+
+async def test_a_full_queue_lets_continued_streams_in() -> None:
+    """They have been admitted once, whatever waits at the other engine."""
+    mortal = MortalPool(delay=0.002, max_tenant_requests=1, continuations=Continuations(0))
+    await mortal.pool.start()
+    stream = mortal.pool.generate(request("a", *range(50), tenant="ann", tenant_is_key=True))
+    found = (await anext(stream)).token_ids
+    mortal.life(mortal.num_requests().index(1)).die()
+    async for event in stream:
+        found = found + event.token_ids
+    assert found == [*range(50), EOS]
+    await mortal.pool.close()
+
+
+async def test_a_stream_that_crashes_engines_ends() -> None:
+    """Also one that does so after its first token: it is not continued for ever."""
+    mortal = MortalPool(delay=0.001, continuations=Continuations(0))
+    await mortal.pool.start()
+    others = [asyncio.create_task(run(mortal, request(f"r{i}", *range(60)))) for i in range(6)]
+    found: list[int] = []
+
+    async def read() -> None:
+        """Read a stream that crashes its engine at each tenth token."""
+        async for event in mortal.pool.generate(request("bad", *range(100))):
+            found.extend(event.token_ids)
+            if len(found) % 10 == 5:
+                [its_own] = [index for index in range(2) if mortal.life(index).engine.is_running("bad")]
+                mortal.life(its_own).die(outside=False)
+
+    with pytest.raises(CrashingRequestError):
+        await asyncio.wait_for(read(), 30)
+    assert found == [*range(len(found))]
+    assert await asyncio.gather(*others) == [[*range(60), EOS]] * 6
+    assert mortal.pool.num_restarts <= 4
+    await mortal.pool.close()
+
+
 async def test_a_crashing_request_ends_two_engines(mortal: MortalPool) -> None:
     """The suspicion goes with the request from one engine to the next."""
     innocent = [
@@ -208,7 +263,7 @@ async def test_a_request_may_name_its_engine(mortal: MortalPool) -> None:
     for i in range(3):
         await run(mortal, request(f"r{i}", 1, replica=1))
     assert mortal.num_requests() == [0, 3]
-    with pytest.raises(RequestError, match="engines from 0 to 1"):
+    with pytest.raises(RequestError, match="the engines are 0, 1"):
         await run(mortal, request("b", 1, replica=2))
 
 
@@ -260,9 +315,9 @@ async def test_live_requests_do_not_wait_for_deferrable_ones(mortal: MortalPool)
     ]
     await until(lambda: mortal.num_requests() == [1, 1])
     loads = [replica.load for replica in mortal.pool._replicas]
-    views = [replica.view([], 1, deferrable=False) for replica in mortal.pool._replicas]
+    views = [replica.view(0, False) for replica in mortal.pool._replicas]
     assert [view.queued_tokens for view in views] == [0, 0]
-    views = [replica.view([], 1, deferrable=True) for replica in mortal.pool._replicas]
+    views = [replica.view(0, True) for replica in mortal.pool._replicas]
     assert [view.queued_tokens for view in views] == [500, 5]
     for task in batch:
         task.cancel()
@@ -285,17 +340,24 @@ async def test_embeddings_are_routed(mortal: MortalPool) -> None:
         await mortal.pool.embed(EmbedRequest(id="e", prompts=[[1]]))
 
 
+@pytest.mark.parametrize("continues", [False, True])
 @pytest.mark.parametrize("seed", range(of_length(3, 20)))
-async def test_random_deaths_lose_no_request(seed: int) -> None:
-    """Readers that honor new starts get every answer whole, and the pool forgets all that has ended."""
+async def test_random_deaths_lose_no_request(seed: int, continues: bool) -> None:
+    """Readers that honor new starts get every answer whole, and the pool forgets all that has ended.
+
+    If requests are continued, nobody has to start over.
+    """
     rng = random.Random(seed)
-    mortal = MortalPool(count=rng.choice([2, 3, 5]), delay=0.001)
+    continuations = Continuations(0) if continues else None
+    mortal = MortalPool(count=rng.choice([2, 3, 5]), delay=0.001, continuations=continuations)
     await mortal.pool.start()
 
     async def client(number: int) -> None:
         for turn in range(6):
             prompt = [rng.randrange(200) for _ in range(rng.randrange(1, 40))]
-            wanted = request(f"{number}-{turn}", *prompt, may_restart=True, deferrable=rng.random() < 0.2)
+            wanted = request(
+                f"{number}-{turn}", *prompt, may_restart=not continues, deferrable=rng.random() < 0.2
+            )
             if rng.random() < 0.2:
                 stream = mortal.pool.generate(wanted)
                 await anext(stream)

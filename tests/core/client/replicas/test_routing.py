@@ -11,6 +11,7 @@ import pytest
 
 from llmfw.core.base.engine_info import EngineReport
 from llmfw.core.client.replicas.isolated_router import IsolatedRouter
+from llmfw.core.client.whole_request import open_whole_request, whole_request
 from llmfw.core.interfaces.router import ReplicaView, RoutedRequest, Router
 from llmfw.core.schedule.cache.prefix_hash import block_hashes
 from llmfw.plugins.routers.prefix import Prefix
@@ -124,3 +125,33 @@ async def test_invalid_tokens_reach_the_engine(mortal: MortalPool) -> None:
     """It refuses them by name; routing does not fail before."""
     wanted = request("a", *([2**40] * 20))
     assert await run(mortal, wanted) == [*([2**40] * 20), EOS]
+
+
+async def test_estimates_stand_next_to_what_came_true(mortal: MortalPool) -> None:
+    """Of live requests; the longest of a client's request is that of its reply."""
+    cache(mortal, 1, PROMPT[:64])
+    with whole_request():
+        await run(mortal, request("a", *PROMPT))
+        await run(mortal, request("b", *PROMPT[:10]))
+        whole = open_whole_request()
+        assert whole is not None
+        assert whole.estimated_s == pytest.approx(0.036)
+    await run(mortal, request("c", *PROMPT, deferrable=True))
+    states = mortal.pool.replicas
+    assert all(state.estimated and state.waited for state in states)
+    counts = [sum(state.estimated.counts) for state in states if state.estimated]
+    assert sum(counts) == 2
+    assert [sum(state.waited.counts) for state in states if state.waited] == counts
+    assert sum(state.estimated.seconds for state in states if state.estimated) == pytest.approx(0.046)
+    assert all(0 < state.waited.seconds < 10 for state in states if state.waited and sum(state.waited.counts))
+
+
+async def test_unmeasured_engines_have_no_estimate(mortal: MortalPool) -> None:
+    for index in range(2):
+        mortal.life(index).mirror.tokens_per_s = 0.0
+    with whole_request():
+        await run(mortal, request("a", *PROMPT))
+        whole = open_whole_request()
+        assert whole is not None
+        assert whole.estimated_s is None
+    assert [sum(state.estimated.counts) for state in mortal.pool.replicas if state.estimated] == [0, 0]

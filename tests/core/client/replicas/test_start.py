@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import msgspec
 import pytest
 
 from llmfw.core.base.config import EngineConfig, ServerConfig
@@ -47,18 +44,25 @@ async def test_each_engine_has_its_place(count: int) -> None:
     assert [config.place for config in configs] == [ReplicaPlace(index, count) for index in range(count)]
 
 
-@pytest.mark.parametrize("room", [{"adapters": ("a=b",)}, {"max_adapters": 2}])
-def test_several_engines_with_adapters_are_refused(room: dict[str, Any]) -> None:
-    config = msgspec.structs.replace(ENGINE, **room)
-    with pytest.raises(ConfigError, match=r"--replicas is 2, and adapters .* one engine only"):
-        engine_client(
-            config, ServerConfig(served_model_name="m", replicas=2), Registry([]), ProcessEngineClient
-        )
-
-
 def test_seeds_and_recordings_differ() -> None:
     configs = [config_of(ENGINE, ReplicaPlace(index, 256)) for index in range(256)]
     assert configs[0].random_seed == ENGINE.random_seed  # as with one engine
     assert len({config.random_seed for config in configs}) == 256
     assert (configs[7].record_steps, configs[7].record_requests) == ("steps.7", "r.jsonl.7")
     assert config_of(EngineConfig(model="m"), ReplicaPlace(1, 2)).record_steps is None
+
+
+async def test_engines_share_what_is_planned_for_the_most() -> None:
+    """Also while fewer run, so that one that is added takes nothing from them."""
+    configs: list[EngineConfig] = []
+
+    def new_life(config: EngineConfig) -> ProcessEngineClient:
+        configs.append(config)
+        return ProcessEngineClient(config)
+
+    server = ServerConfig(served_model_name="m", replicas=1, max_replicas=3)
+    client = engine_client(ENGINE, server, load_plugins().registry, new_life)
+    assert isinstance(client, EnginePool)
+    assert [config.place for config in configs] == [ReplicaPlace(0, 3)]
+    with pytest.raises(ConfigError, match="--max-replicas is 2, and --replicas is 3"):
+        ServerConfig(served_model_name="m", replicas=3, max_replicas=2)

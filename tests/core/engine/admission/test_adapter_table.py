@@ -20,7 +20,7 @@ def request(id: str, adapter: str, salt: str = "") -> Request:
 
 
 def add(table: AdapterTable, name: str, version: int) -> int:
-    return table.add(name, "/x", version, 8, "digest").slot
+    return table.add(name, "/x", version, 8, f"digest {version}").slot
 
 
 def test_requests_keep_the_version_they_came_with() -> None:

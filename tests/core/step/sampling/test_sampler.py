@@ -21,7 +21,7 @@ from transformers import (
 from llmfw.core.base.request import SamplingParams
 from llmfw.core.base.step import Ints
 from llmfw.core.step.device.staging import Staging
-from llmfw.core.step.sampling.randomness import derive_seed, uniform
+from llmfw.core.step.sampling.randomness import uniform
 from llmfw.core.step.sampling.sampler import Sampler
 from llmfw.plugins.sampling_torch.sampler import TorchSampler
 
@@ -194,7 +194,3 @@ def test_uniform_numbers_depend_on_seed_and_position() -> None:
     drawn = uniform(seeds.ravel(), positions.ravel())
     assert len(set(drawn)) == len(drawn)
     assert np.histogram(drawn, bins=10, range=(0, 1))[0] == pytest.approx(4000, rel=0.1)
-
-
-def test_derived_seeds_differ() -> None:
-    assert len({derive_seed(base, number) for base in range(30) for number in range(30)}) == 900

@@ -1,0 +1,207 @@
+"""Loads and unloads adapters on all engines of a pool, or on none."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+
+import msgspec
+
+from llmfw.core.base.control import (
+    AdapterCommand,
+    AdapterInfo,
+    AdapterList,
+    ListAdapters,
+    LoadAdapter,
+    UnloadAdapter,
+)
+from llmfw.core.base.errors import EngineDeadError, LLMFWError, ModelNotFoundError
+
+from ..adapter_memory import AdapterMemory
+from ..supervisor import SupervisedEngineClient
+from .replica import Replica
+from .replica_set import ReplicaSet
+
+logger = logging.getLogger(__name__)
+
+POLL_S = 0.02
+"""Seconds between two questions whether an adapter is loaded."""
+MAX_FAILED = 32
+"""Failed loads that are remembered."""
+
+
+class PoolAdapters:
+    """Carries out commands about adapters on all engines that run; the others get the same adapters when they are started.
+
+    Args:
+        replicas: all engines.
+
+    Attributes:
+        digests: hash of the files of each adapter that takes requests, by its name.
+    """
+
+    def __init__(self, replicas: ReplicaSet) -> None:
+        self.digests: dict[str, str] = {}
+        self._replicas = replicas
+        self._memory = AdapterMemory()
+        self._numbers: dict[tuple[str, str, str], int] = {}  # name, path and digest → number of the load
+        self._num_loads = 0
+        self._failed: deque[AdapterInfo] = deque(maxlen=MAX_FAILED)
+        self._changing = asyncio.Lock()
+
+    def begin(self, adapters: Iterable[AdapterInfo]) -> None:
+        """Note the adapters with which the engines have started."""
+        self.digests = {each.name: each.digest for each in adapters}
+
+    def digest_of(self, name: str) -> str | None:
+        """Return the hash of the files of an adapter that takes requests; None if there is none of this name."""
+        return self.digests.get(name)
+
+    async def carry_out(self, command: AdapterCommand) -> AdapterList:
+        """Carry out a command, and answer when the adapter is loaded or has failed; raises as an engine does."""
+        async with self._changing:
+            match command:
+                case ListAdapters():
+                    return await self._list()
+                case LoadAdapter():
+                    return await self._load(command)
+                case UnloadAdapter():
+                    return await self._unload(command)
+
+    async def bring_up_to_date(self, client: SupervisedEngineClient) -> None:
+        """Give an engine that has just started the adapters of the others."""
+        async with self._changing:
+            await self._memory.restore(client.control)
+
+    async def _load(self, command: LoadAdapter) -> AdapterList:
+        before = {index: _ready(found) for index, found in (await self._ask(ListAdapters())).items()}
+        replicas = [replica for index in before if (replica := self._replicas.find(index)) is not None]
+        loads = await asyncio.gather(
+            *(_load_on(replica, command) for replica in replicas), return_exceptions=True
+        )
+        wrong = [each for each in loads if not isinstance(each, EngineDeadError) and not _is_ready(each)]
+        if wrong:
+            done = [replica for replica, load in zip(replicas, loads, strict=True) if _is_ready(load)]
+            await asyncio.gather(*(_undo(each, command.name, before[each.index]) for each in done))
+            if isinstance(wrong[0], BaseException):
+                raise wrong[0]
+            self._num_loads += 1
+            self._failed.append(msgspec.structs.replace(wrong[0], version=self._num_loads))
+        elif not any(map(_is_ready, loads)):
+            raise EngineDeadError("all engines ended meanwhile")
+        return await self._list()
+
+    async def _unload(self, command: UnloadAdapter) -> AdapterList:
+        try:
+            await self._ask(command)
+        except ModelNotFoundError:
+            if any(command.name in _ready(found) for found in (await self._ask(ListAdapters())).values()):
+                await asyncio.gather(*(_undo(each, command.name, {}) for each in self._running()))
+            else:
+                raise
+        return await self._list()
+
+    async def _list(self) -> AdapterList:
+        """Return the adapters, and have all engines keep those that take requests."""
+        found = self._merged(await self._ask(ListAdapters()))
+        self.digests = {each.name: each.digest for each in found.adapters if each.state == "ready"}
+        self._memory.note(found)
+        for replica in self._replicas:
+            if not replica.is_usable:
+                replica.client.remember_adapters(found)
+        return found
+
+    def _merged(self, lists: Mapping[int, AdapterList]) -> AdapterList:
+        first = next(iter(lists.values()))
+        infos = [*self._several("ready", lists), *self._several("unloading", lists), *self._failed]
+        return AdapterList(infos, first.max_adapters, first.max_rank)
+
+    def _several(self, state: str, lists: Mapping[int, AdapterList]) -> Iterator[AdapterInfo]:
+        """Yield the adapters that are in a state on some engines, as one each; those that some lack are being loaded."""
+        found: dict[tuple[str, str, str], list[AdapterInfo]] = {}
+        for each in (info for one in lists.values() for info in one.adapters if info.state == state):
+            found.setdefault((each.name, each.path, each.digest), []).append(each)
+        for key in sorted(found):
+            infos = found[key]
+            is_everywhere = state != "ready" or len(infos) == len(lists)
+            yield msgspec.structs.replace(
+                infos[0],
+                version=self._number_of(key),
+                state=state if is_everywhere else "loading",
+                num_requests=sum(info.num_requests for info in infos),
+            )
+
+    def _number_of(self, key: tuple[str, str, str]) -> int:
+        """Return the number of a load, which is a new one the first time."""
+        if key not in self._numbers:
+            self._num_loads += 1
+            self._numbers[key] = self._num_loads
+        return self._numbers[key]
+
+    def _running(self) -> list[Replica]:
+        """Return the engines that take commands now; if there is none, the first one, whose error tells why."""
+        running = [replica for replica in self._replicas if replica.is_usable]
+        return running or [next(iter(self._replicas))]
+
+    async def _ask(self, command: AdapterCommand) -> dict[int, AdapterList]:
+        """Return the answers of all engines that run, by number; raise the first error of one that has not ended."""
+        replicas = self._running()
+        answers = await asyncio.gather(
+            *(replica.client.control(command) for replica in replicas), return_exceptions=True
+        )
+        found: dict[int, AdapterList] = {}
+        ended: list[EngineDeadError] = []
+        for replica, answer in zip(replicas, answers, strict=True):
+            if isinstance(answer, EngineDeadError):
+                ended.append(answer)
+            elif isinstance(answer, BaseException):
+                raise answer
+            else:
+                found[replica.index] = _listed(answer)
+        if not found:
+            raise ended[0]
+        return found
+
+
+async def _load_on(replica: Replica, command: LoadAdapter) -> AdapterInfo:
+    """Load an adapter on one engine; return it once it is loaded, or has failed."""
+    found = _listed(await replica.client.control(command))
+    version = max(each.version for each in found.adapters if each.name == command.name)
+    while True:
+        [info] = [
+            each for each in found.adapters if (each.name, each.version) == (command.name, version)
+        ] or [AdapterInfo(command.name, command.path, version, "failed", error="it was unloaded meanwhile")]
+        if info.state != "loading":
+            return info
+        await asyncio.sleep(POLL_S)
+        found = _listed(await replica.client.control(ListAdapters()))
+
+
+async def _undo(replica: Replica, name: str, before: Mapping[str, str]) -> None:
+    """Give an engine the adapter that had a name before, or none."""
+    try:
+        if name in before:
+            await _load_on(replica, LoadAdapter(name, before[name]))
+        else:
+            await replica.client.control(UnloadAdapter(name))
+    except LLMFWError as error:
+        if not isinstance(error, EngineDeadError | ModelNotFoundError):
+            logger.error(
+                "Adapter %s is another one on engine %d than on the others: %s", name, replica.index, error
+            )
+
+
+def _is_ready(load: AdapterInfo | BaseException) -> bool:
+    return isinstance(load, AdapterInfo) and load.state == "ready"
+
+
+def _listed(answer: object) -> AdapterList:
+    assert isinstance(answer, AdapterList), f"an engine listed its adapters by {answer!r}"
+    return answer
+
+
+def _ready(found: AdapterList) -> dict[str, str]:
+    """Return the path of each adapter that takes requests."""
+    return {each.name: each.path for each in found.adapters if each.state == "ready"}

@@ -1,0 +1,52 @@
+"""The engines of a pool, by number."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from ..prefix_index import PrefixIndex
+from .replica import Replica
+
+
+class ReplicaSet:
+    """Engines by number, from which engines can be removed, and to which others can be added. Numbers may be missing.
+
+    Args:
+        replicas: the engines at first.
+
+    Attributes:
+        prefixes: the prefixes that the engines have cached.
+    """
+
+    def __init__(self, replicas: Iterable[Replica]) -> None:
+        self.prefixes = PrefixIndex()
+        self._by_index: dict[int, Replica] = {}
+        for replica in replicas:
+            self.add(replica)
+
+    def __iter__(self) -> Iterator[Replica]:
+        """Iterate over the engines at this moment, by ascending number."""
+        return iter([self._by_index[index] for index in sorted(self._by_index)])
+
+    def __len__(self) -> int:
+        """Return the number of engines."""
+        return len(self._by_index)
+
+    def __getitem__(self, index: int) -> Replica:
+        """Return the engine with a number; raises KeyError if there is none."""
+        return self._by_index[index]
+
+    def find(self, index: int) -> Replica | None:
+        """Return the engine with a number; None if there is none."""
+        return self._by_index.get(index)
+
+    def add(self, replica: Replica) -> None:
+        """Add an engine, whose number no other has."""
+        assert replica.index not in self._by_index, f"engine {replica.index} is there already"
+        self._by_index[replica.index] = replica
+        replica.attach(self.prefixes)
+
+    def remove(self, replica: Replica) -> None:
+        """Remove an engine."""
+        del self._by_index[replica.index]
+        replica.mirror.withdraw()

@@ -1,0 +1,114 @@
+"""What the reader of a request has received, and what is left to ask of an engine if the one that ran it has ended."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from llmfw.core.base.errors import EngineDeadError
+from llmfw.core.base.request import EmbedRequest, Request, TokenEvent
+from llmfw.core.base.seeds import derive_seed
+
+
+class Continuations:
+    """Lets engines continue what others have begun: draws a seed for each request that has none.
+
+    Args:
+        random_seed: seed from which the others are derived (`--random-seed`).
+
+    Attributes:
+        count: number of times that a request was continued.
+    """
+
+    def __init__(self, random_seed: int) -> None:
+        self.count = 0
+        self._random_seed = random_seed
+        self._num_drawn = 0
+
+    def draw_seed(self) -> int:
+        """Return another seed."""
+        self._num_drawn += 1
+        return derive_seed(self._random_seed, self._num_drawn - 1)
+
+
+class RequestProgress:
+    """A request on its way from engine to engine.
+
+    Args:
+        request: the client's request.
+        continuations: draws the request's seed; None: a request that has output is not continued.
+        digest_of: returns the hash of the files of a loaded adapter, by its name; None: it is not loaded.
+
+    Attributes:
+        continues: whether another engine can continue the request after the output that its reader has. If not, the output
+            starts over.
+    """
+
+    def __init__(
+        self,
+        request: Request | EmbedRequest,
+        continuations: Continuations | None,
+        digest_of: Callable[[str], str | None] = lambda name: None,
+    ) -> None:
+        self._digest_of = digest_of
+        self._adapter = request.adapter if isinstance(request, Request) else ""
+        self._digest = digest_of(self._adapter) if self._adapter else None
+        self._continuations = continuations
+        self.continues = continuations is not None and isinstance(request, Request)
+        if continuations is not None and isinstance(request, Request) and request.sampling.seed is None:
+            sampling = msgspec.structs.replace(request.sampling, seed=continuations.draw_seed())
+            request = msgspec.structs.replace(request, sampling=sampling)
+        self._request = request
+        self._sent = array("i")
+
+    @property
+    def rest(self) -> Request | EmbedRequest:
+        """The request to send to the next engine.
+
+        Raises:
+            EngineDeadError: the request has output, and its adapter has been replaced or unloaded since.
+        """
+        if not self._sent or isinstance(self._request, EmbedRequest):
+            return self._request
+        if self._adapter and self._digest_of(self._adapter) != self._digest:
+            raise EngineDeadError(
+                f"the engine has ended, and the adapter {self._adapter!r:.100} of this request was replaced or unloaded meanwhile; "
+                "send the request again"
+            )
+        return continued(self._request, self._sent)
+
+    def note(self, event: TokenEvent) -> None:
+        """Record an event that the reader gets."""
+        if self.continues:
+            self._sent.extend(event.token_ids)
+
+    def interrupt(self) -> TokenEvent | None:
+        """Record that an engine has ended that had begun to answer.
+
+        Returns:
+            The event that makes all earlier ones void; None if the request is continued.
+        """
+        if not self.continues:
+            return TokenEvent(self._request.id, [], restarted=True)
+        assert self._continuations is not None
+        self._continuations.count += 1
+        return None
+
+
+def continued(request: Request, output: Sequence[int]) -> Request:
+    """Return the request for what comes after a part of its output.
+
+    Args:
+        output: the tokens of all events so far, at least one. The first of these events also had what is reported once, such
+            as the log probabilities of the prompt.
+    """
+    return msgspec.structs.replace(
+        request,
+        output=[*request.output, *output],
+        prompt_logprobs=None,
+        prompt_logprobs_start=1,
+        prompt_logprob_token_ids=(),
+        tell_wait=False,
+    )
