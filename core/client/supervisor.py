@@ -208,10 +208,17 @@ class SupervisedEngineClient(LaunchedEngineClient):
             at_end.callback(self._quarantine.leave, attempt)
             while True:
                 life = await self._turn(attempt, request, begun_at, waits=pooled is None)
-                has_begun = False
+                has_begun = has_tokens = False
                 try:
                     async with contextlib.aclosing(life.events(in_time(request, begun_at))) as events:
                         async for event in events:
+                            if has_tokens and event.token_ids and event.finish_reason is None:
+                                # Most events. Each costs: what is done here is done for each token.
+                                if watch is not None:
+                                    watch.num_tokens += len(event.token_ids)
+                                yield event
+                                continue
+                            has_tokens = has_tokens or bool(event.token_ids)
                             if event.wait is None and not has_begun:
                                 has_begun = True
                                 self._quarantine.note_token(attempt)

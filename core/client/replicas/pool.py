@@ -185,10 +185,16 @@ class EnginePool(LaunchedEngineClient):
             at_end.enter_context(self._counted(request))
             while True:
                 replica, place = await self._turn(attempt, request, begun_at, refused)
-                has_begun = False
+                has_begun = has_tokens = False
                 try:
                     async with contextlib.aclosing(replica.client.once(request, attempt, begun_at)) as events:
                         async for event in events:
+                            if has_tokens and event.token_ids and event.finish_reason is None:  # most events
+                                if watch is not None:
+                                    watch.num_tokens += len(event.token_ids)
+                                yield event
+                                continue
+                            has_tokens = has_tokens or bool(event.token_ids)
                             if event.wait is None and not has_begun:
                                 has_begun = True
                                 replica.load.answered(place)
