@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import statistics
 from collections import Counter
+from collections.abc import Callable, Sequence
 
 import pytest
 
@@ -15,6 +17,28 @@ from llmfw.plugins.routers.round_robin import RoundRobin
 from llmfw.plugins.routers.session import Session
 
 OPTIONS = Router.Options()
+Reference = Callable[[RoutedRequest, Sequence[ReplicaView]], list[ReplicaView]]
+
+
+def least(replicas: Sequence[ReplicaView], *ranks: Callable[[ReplicaView], float]) -> list[ReplicaView]:
+    """Return the engines that are left after each rank has left the lowest ones, but for rounding."""
+    left = list(replicas)
+    for rank in ranks:
+        lowest = min(map(rank, left))
+        left = [replica for replica in left if rank(replica) <= lowest * (1 + 1e-12)]
+    return left
+
+
+def num_requests(replica: ReplicaView) -> float:
+    return replica.num_running + replica.num_waiting
+
+
+def last_chosen(replica: ReplicaView) -> float:
+    return replica.last_chosen
+
+
+def queued(replica: ReplicaView) -> float:
+    return replica.queued_tokens
 
 
 class TestLoad(RouterTests):
@@ -22,11 +46,29 @@ class TestLoad(RouterTests):
     def router(self) -> Router:
         return Load(OPTIONS)
 
+    @pytest.fixture
+    def reference(self) -> Reference:
+        return lambda request, replicas: least(replicas, queued, num_requests, last_chosen)
+
 
 class TestPrefix(RouterTests):
     @pytest.fixture
     def router(self) -> Router:
         return Prefix(OPTIONS)
+
+    @pytest.fixture
+    def reference(self) -> Reference:
+        def fastest(request: RoutedRequest, replicas: Sequence[ReplicaView]) -> list[ReplicaView]:
+            speeds = [replica.tokens_per_s for replica in replicas if replica.tokens_per_s]
+            mean = statistics.fmean(speeds or [1.0])
+
+            def seconds(replica: ReplicaView) -> float:
+                work = replica.queued_tokens + 2 * request.num_tokens - 2 * replica.match_tokens
+                return work / (replica.tokens_per_s or mean)
+
+            return least(replicas, seconds, num_requests, last_chosen)
+
+        return fastest
 
 
 class TestRoundRobin(RouterTests):
@@ -34,11 +76,25 @@ class TestRoundRobin(RouterTests):
     def router(self) -> Router:
         return RoundRobin(OPTIONS)
 
+    @pytest.fixture
+    def reference(self) -> Reference:
+        return lambda request, replicas: least(replicas, last_chosen)
+
 
 class TestSession(RouterTests):
     @pytest.fixture
     def router(self) -> Router:
         return Session(OPTIONS)
+
+    @pytest.fixture
+    def reference(self) -> Reference:
+        """Which engine a tenant has is a matter of a hash; without a tenant, it is the one with the fewest tokens."""
+
+        def choices(request: RoutedRequest, replicas: Sequence[ReplicaView]) -> list[ReplicaView]:
+            has_session = request.tenant != "" or request.cache_salt != ""
+            return list(replicas) if has_session else least(replicas, queued, last_chosen)
+
+        return choices
 
 
 def test_only_prefix_needs_matches() -> None:
