@@ -12,6 +12,7 @@ from llmfw.core.interfaces.chat_template import ChatTemplate
 
 from .declared import built as built_as
 from .declared import declared
+from .resources import peak_memory
 
 SAID = [{"role": "user", "content": " one two\tthree\n"}, {"role": "assistant", "content": "four"}]
 
@@ -132,6 +133,16 @@ class ChatSourceTests:
         for source in COSTLY:
             found = result(template, special_tokens, source)
             assert not isinstance(found, str), f"{source} rendered {len(found)} characters"
+
+    @pytest.mark.usefixtures("of_jinja")
+    def test_a_large_text_is_never_made(
+        self, template: type[ChatTemplate], special_tokens: Mapping[str, str]
+    ) -> None:
+        """A source that would make a text of 256 MiB at once is refused before it takes 128 MiB."""
+        for source in (source for source in COSTLY if str(HUGE) in source):
+            with peak_memory() as peaks:
+                result(template, special_tokens, source)
+            assert max(peaks) < HUGE // 2, f"{source} took {max(peaks)} bytes"
 
     @pytest.mark.usefixtures("of_jinja")
     def test_a_source_reaches_only_the_conversation(

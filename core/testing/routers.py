@@ -170,7 +170,7 @@ def example_choices() -> Iterator[tuple[RoutedRequest, list[ReplicaView]]]:
                 num_running=rng.choice([0, rng.randrange(500)]),
                 queued_tokens=rng.choice([0, rng.randrange(200_000)]),
                 match_tokens=rng.choice([0, rng.randrange(num_tokens + 1)]),
-                tokens_per_s=rng.choice([0.0, 20_000 * rng.random()]),
+                tokens_per_s=rng.choice([0.0, rng.random(), 20_000 * rng.random()]),
                 last_chosen=rng.randrange(turn + 1),
             )
             for index in sorted(rng.sample(range(12), rng.randrange(2, 9)))

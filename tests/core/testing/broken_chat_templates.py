@@ -169,6 +169,17 @@ class CutsCostlyPrompts(JinjaChatTemplate):
             super().__init__("{{ messages[0].content }}", special_tokens)
 
 
+class MeasuresTooLate(JinjaChatTemplate):
+    """Makes a text before it finds that the text is too long."""
+
+    def __init__(self, source: str, special_tokens: Mapping[str, str]) -> None:
+        try:
+            super().__init__(source, special_tokens)
+        except ConfigError:
+            assert "x" * 2**28
+            raise
+
+
 class RendersFailuresAsNothing(JinjaChatTemplate):
     def render(self, messages: Sequence[Message], **kwargs: Any) -> str:
         try:

@@ -149,6 +149,7 @@ CHAT_TEMPLATES = {
     "KeepsTwentyMessages": "test_messages_are_rendered_in_order",
     "EscapesResults": "test_a_source_means_what_jinja_says",
     "CutsCostlyPrompts": "test_a_costly_source_is_stopped",
+    "MeasuresTooLate": "test_a_large_text_is_never_made",
     "RendersFailuresAsNothing": "test_a_source_reaches_only_the_conversation",
     "TiresOfRendering": "test_the_cost_of_renderings_does_not_add_up",
 }

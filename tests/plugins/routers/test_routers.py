@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from collections import Counter
 from collections.abc import Callable, Sequence
+from hashlib import blake2b
 
 import pytest
 
@@ -88,11 +89,17 @@ class TestSession(RouterTests):
 
     @pytest.fixture
     def reference(self) -> Reference:
-        """Which engine a tenant has is a matter of a hash; without a tenant, it is the one with the fewest tokens."""
+        """A tenant has the engine with the largest hash of both; without a tenant, it is the one with the fewest tokens."""
 
         def choices(request: RoutedRequest, replicas: Sequence[ReplicaView]) -> list[ReplicaView]:
-            has_session = request.tenant != "" or request.cache_salt != ""
-            return list(replicas) if has_session else least(replicas, queued, last_chosen)
+            if request.tenant == "" and request.cache_salt == "":
+                return least(replicas, queued, last_chosen)
+            name = f"{request.tenant}\x1f{request.cache_salt}".encode()
+            hashes = [
+                blake2b(name, digest_size=8, salt=bytes(7) + bytes([each.index])).digest()
+                for each in replicas
+            ]
+            return [replicas[hashes.index(max(hashes))]]
 
         return choices
 
