@@ -16,10 +16,20 @@ from llmfw.core.base.request import EmbedRequest, FinishReason, Request, TokenEv
 
 
 class RequestWatch(AbstractContextManager[Any], Protocol):
-    """Sees what happens to one request: it is entered at the start, and left at the end or with an exception."""
+    """Sees what happens to one request: it is entered at the start, and left at the end or with an exception.
+
+    Attributes:
+        num_tokens: number of tokens of the events so far. Clients add those of events that they do not pass to `note`.
+    """
+
+    num_tokens: int
 
     def note(self, event: TokenEvent) -> None:
-        """Take an event into account, before the request's reader does. Called for each token; must return at once."""
+        """Take an event into account, before the request's reader does; must return at once.
+
+        Not called for events with tokens between the first and the last of them: for these, clients add to `num_tokens`,
+        which costs less than a call for each token.
+        """
 
 
 class ReplicaState(NamedTuple):
@@ -115,7 +125,10 @@ class EngineClient(ABC):
         with watch:
             async with contextlib.aclosing(self.generate(request)) as events:
                 async for event in events:
-                    watch.note(event)
+                    if watch.num_tokens and event.token_ids and event.finish_reason is None:
+                        watch.num_tokens += len(event.token_ids)
+                    else:
+                        watch.note(event)
                     yield event
 
     def seconds_until(self, request: Request) -> float:

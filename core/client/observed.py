@@ -62,13 +62,13 @@ class _Watch:
 
     Attributes:
         finish: why the request ended, as soon as that is known.
+        num_tokens: number of tokens so far.
     """
 
     __slots__ = (
         "_cached_tokens",
         "_error",
         "_first_token_s",
-        "_num_tokens",
         "_queued_s",
         "_report",
         "_restarts",
@@ -76,6 +76,7 @@ class _Watch:
         "_started",
         "_started_s",
         "finish",
+        "num_tokens",
     )
 
     def __init__(self, started: RequestStarted, report: Report, running: dict[str, _Watch]) -> None:
@@ -85,7 +86,7 @@ class _Watch:
         self._started_s = time.perf_counter()
         self._first_token_s: float | None = None
         self._cached_tokens, self._queued_s = 0, 0.0
-        self._num_tokens = self._restarts = 0
+        self.num_tokens = self._restarts = 0
         self.finish = FinishReason.ABORT
         self._error: Exception | None = None
 
@@ -105,16 +106,16 @@ class _Watch:
         if not event.token_ids:
             self._note_other(event)
             return
-        if not self._num_tokens:
+        if not self.num_tokens:
             self._note_first(event)
-        self._num_tokens += len(event.token_ids)
+        self.num_tokens += len(event.token_ids)
         if event.finish_reason is not None:
             self.finish = event.finish_reason
 
     def _note_other(self, event: TokenEvent) -> None:
         if event.restarted:
             self._restarts += 1
-            self._num_tokens = 0
+            self.num_tokens = 0
         elif event.finish_reason is not None:
             self.finish = event.finish_reason
 
@@ -139,7 +140,7 @@ class _Watch:
             finish=self.finish.value if error is None else FinishReason.ERROR.value,
             error_kind="" if error is None else type(error).__name__,
             error="" if error is None else message_of(error),
-            output_tokens=self._num_tokens,
+            output_tokens=self.num_tokens,
             cached_tokens=self._cached_tokens,
             queued_s=self._queued_s,
             first_token_s=self._first_token_s,

@@ -225,11 +225,19 @@ class SupervisedEngineClient(LaunchedEngineClient):
                 at_end.enter_context(watch)
             at_end.callback(self._quarantine.leave, attempt)
             while True:
-                rest, has_begun = progress.rest, False
+                rest, has_begun, has_tokens = progress.rest, False, False
                 life = await self._turn(attempt, request, begun_at, waits=pooled is None)
                 try:
                     async with contextlib.aclosing(life.events(in_time(rest, begun_at))) as events:
                         async for event in events:
+                            if has_tokens and event.token_ids and event.finish_reason is None:
+                                # Most events. Each costs: what is done here is done for each token.
+                                if watch is not None:
+                                    watch.num_tokens += len(event.token_ids)
+                                progress.note(event)
+                                yield event
+                                continue
+                            has_tokens = has_tokens or bool(event.token_ids)
                             if event.wait is None and not has_begun:
                                 has_begun = True
                                 self._quarantine.note_token(attempt)

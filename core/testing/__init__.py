@@ -33,6 +33,7 @@ pytest.register_assert_rewrite(
             "parsing",
             "tool_parsers",
             "reasoning_parsers",
+            "chat_sources",
             "chat_templates",
             "grammars",
             "grammar_case",

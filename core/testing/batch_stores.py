@@ -211,6 +211,23 @@ class BatchStoreTests(StoreTests[BatchStore]):
             assert await store.get("batch_1") == expected
             assert [*await store.list(limit=1)] == [expected]
 
+    @pytest.mark.parametrize("status", UNFINISHED)
+    @on_a_loop
+    async def test_an_unfinished_job_keeps_its_results(
+        self, open_store: OpenBatches, tmp_path: Path, status: str
+    ) -> None:
+        """Its status may change as often as it likes, and further results may be added."""
+        async with opened(open_store, tmp_path) as store:
+            await store.create(job())
+            await store.results("batch_1").add([line(1), line(2, failed=True)])
+            assert await store.update(job(status=status), expected="in_progress")
+            assert await store.update(job(status=status), expected=status)
+            await store.results("batch_1").add([line(3), line(1, data=b"2nd")])
+            assert sorted(await store.results("batch_1").done()) == [1, 2, 3]
+            assert [*await lines(store)] == [line(1).data, line(3).data]
+            assert [*await lines(store, failed=True)] == [line(2).data]
+            assert await counts(store) == (2, 1)
+
     @pytest.mark.parametrize("status", sorted(ENDED))
     @on_a_loop
     async def test_an_ended_job_keeps_counts_but_no_results(

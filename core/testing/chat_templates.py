@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from llmfw.core.base.errors import RequestError
 from llmfw.core.interfaces.chat_template import ChatTemplate, Message
 
+from .chat_sources import ChatSourceTests
 from .declared import built as built_as
 from .declared import declared
 from .stores import drawn
@@ -110,7 +111,7 @@ texts = st.text(st.sampled_from("ab Z.09\n<>|{}%[]&'\"\\#é\U0001f600"), min_siz
 )
 
 
-class ChatTemplateTests:
+class ChatTemplateTests(ChatSourceTests):
     """Conformance tests of a chat template.
 
     Derive from this class and override the fixture `template`, and other fixtures if their defaults do not

@@ -6,11 +6,17 @@ import gc
 import random
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 
+import msgspec
 import pytest
 
 from llmfw.core.interfaces.router import ReplicaView, RoutedRequest, Router
+
+from .declared import declared
+
+Reference = Callable[[RoutedRequest, Sequence[ReplicaView]], Collection[ReplicaView]]
+"""Returns the engines of which the router may choose any."""
 
 MAX_CHOICE_S = 50e-6
 """Processor time that a choice among 8 engines may take, on average: the API process streams no tokens meanwhile."""
@@ -31,6 +37,11 @@ class RouterTests:
         raise NotImplementedError(f"{type(self).__name__} has to override the fixture router")
 
     @pytest.fixture
+    def reference(self, router: Router) -> Reference | None:
+        """Return a function that finds the engines between which the choice is free; None: nothing is known of it."""
+        return declared(router, "reference", None)
+
+    @pytest.fixture
     def max_choice_s(self) -> float:
         """Return the processor time in seconds that a choice may take, on average."""
         return MAX_CHOICE_S
@@ -39,6 +50,22 @@ class RouterTests:
         for request, replicas in example_choices():
             found = router.choose(request, replicas)
             assert any(found is replica for replica in replicas), f"{found!r} is not one of {replicas}"
+
+    def test_choices_equal_the_reference(self, router: Router, reference: Reference | None) -> None:
+        """Unless `needs_matches` is set, the router does not see how many tokens match, as in a server."""
+        if reference is None:
+            pytest.skip(
+                "the router does not have the capability reference (a plain function with the same choices)"
+            )
+        for request, replicas in (*example_choices(), *close_choices()):
+            given = replicas
+            if not router.needs_matches:
+                given = [msgspec.structs.replace(replica, match_tokens=0) for replica in replicas]
+            found = router.choose(request, given).index
+            expected = [replica.index for replica in reference(request, replicas)]
+            assert found in expected, (
+                f"engine {found} of {replicas} for {request}; the reference has {expected}"
+            )
 
     def test_missing_engines_are_not_chosen(self, router: Router) -> None:
         """The numbers of the engines have gaps while some are being restarted."""
@@ -112,6 +139,25 @@ def play(router: Router, requests: Sequence[RoutedRequest], num_replicas: int) -
     return found
 
 
+def close_choices() -> Iterator[tuple[RoutedRequest, list[ReplicaView]]]:
+    """Yield requests with engines that are nearly alike, or alike."""
+    rng = random.Random(1)
+    for turn in range(600):
+        views = [
+            ReplicaView(
+                index,
+                num_waiting=rng.randrange(3),
+                num_running=rng.randrange(3),
+                queued_tokens=rng.choice([0, 0, 10, 20]),
+                match_tokens=rng.choice([0, 0, 5, 10]),
+                tokens_per_s=rng.choice([0.0, 1000.0, 1000.0, 2000.0]),
+                last_chosen=rng.randrange(4),
+            )
+            for index in range(rng.randrange(2, 5))
+        ]
+        yield RoutedRequest(10, ("", "alice")[turn % 2], ("", "salt")[turn % 3 == 0]), views
+
+
 def example_choices() -> Iterator[tuple[RoutedRequest, list[ReplicaView]]]:
     """Yield requests with engines that have much or little to do."""
     rng = random.Random(0)
@@ -124,7 +170,7 @@ def example_choices() -> Iterator[tuple[RoutedRequest, list[ReplicaView]]]:
                 num_running=rng.choice([0, rng.randrange(500)]),
                 queued_tokens=rng.choice([0, rng.randrange(200_000)]),
                 match_tokens=rng.choice([0, rng.randrange(num_tokens + 1)]),
-                tokens_per_s=rng.choice([0.0, 20_000 * rng.random()]),
+                tokens_per_s=rng.choice([0.0, rng.random(), 20_000 * rng.random()]),
                 last_chosen=rng.randrange(turn + 1),
             )
             for index in sorted(rng.sample(range(12), rng.randrange(2, 9)))

@@ -15,6 +15,7 @@ from llmfw.core.interfaces.parsers import ToolCallDelta, ToolParser
 from .declared import declared
 from .parsing import ToolExample, cut, halves, parse_calls, solid, tool_of, tools_of
 from .stores import drawn
+from .tool_definitions import with_other_meanings, with_same_meaning
 
 TOOLS: list[Mapping[str, Any]] = [tool_of("get_weather", ['{"city": "Rome", "days": 3}']), tool_of("now")]
 PLAIN = (
@@ -100,6 +101,28 @@ class ToolParserTests:
                 example.text
             )
 
+    def test_equal_definitions_give_equal_calls(
+        self, parser: type[ToolParser], texts: list[str], tools: Sequence[Mapping[str, Any]]
+    ) -> None:
+        """Clients write the schema of a parameter in several forms, such as `anyOf` with one type."""
+        for text in texts:
+            expected = parse_calls(parser(tools), text)
+            for form, defined in with_same_meaning(tools):
+                assert (form, parse_calls(parser(defined), text)) == (form, expected), text
+
+    def test_values_need_not_fit_their_schemas(
+        self, parser: type[ToolParser], texts: list[str], tools: Sequence[Mapping[str, Any]]
+    ) -> None:
+        """Calls keep their names, and their arguments are a JSON object, whatever the parameters are said to be."""
+        for text in texts:
+            expected = parse_calls(parser(tools), text)
+            complete = [is_object(arguments) for _, arguments in expected.calls]
+            for form, defined in with_other_meanings(tools):
+                found = parse_calls(parser(defined), *text)
+                assert (form, found.content) == (form, expected.content), text
+                assert [name for name, _ in found.calls] == [name for name, _ in expected.calls], (form, text)
+                assert [is_object(arguments) for _, arguments in found.calls] == complete, (form, text)
+
     def test_chunking_does_not_change_the_result(
         self, parser: type[ToolParser], texts: list[str], tools: Sequence[Mapping[str, Any]]
     ) -> None:
@@ -178,6 +201,14 @@ class ToolParserTests:
         found = [delta for delta in parser(TOOLS).feed(begun) if isinstance(delta, ToolCallDelta)]
         assert [delta.name for delta in found if delta.name] == ["get_weather"]
         assert "".join(delta.arguments for delta in found) == '{"city": "Ro'
+
+
+def is_object(text: str) -> bool:
+    """Return whether a text is a JSON object."""
+    try:
+        return isinstance(json.loads(text), dict)
+    except ValueError:
+        return False
 
 
 def needs_examples(examples: Sequence[object]) -> None:

@@ -18,6 +18,7 @@ class NamedTemplate(JinjaChatTemplate):
     """A template from the folder `templates/`. Ignores the model's own template."""
 
     file: ClassVar[str]
+    conformance: ClassVar[Mapping[str, bool]] = {"has_tools": True, "has_generation_prompt": True}
 
     def __init__(self, source: str, special_tokens: Mapping[str, str]) -> None:
         blank = {"bos_token": "", "eos_token": ""}

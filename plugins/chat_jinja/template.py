@@ -34,7 +34,11 @@ class JinjaChatTemplate(ChatTemplate):
             chat.
     """
 
-    conformance: ClassVar[Mapping[str, bool]] = {"has_tools": True, "has_generation_prompt": True}
+    conformance: ClassVar[Mapping[str, bool]] = {
+        "has_tools": True,
+        "has_generation_prompt": True,
+        "renders_jinja": True,
+    }
     limits: ClassVar[Limits] = Limits()
 
     def __init__(self, source: str, special_tokens: Mapping[str, str]) -> None:

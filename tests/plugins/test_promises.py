@@ -73,6 +73,7 @@ def test_bundled_components_declare_their_capabilities() -> None:
     stores = {(f"{kind}_store", "sqlite", "survives_reopening") for kind in ("file", "batch", "response")}
     beginnings = {"jinja", "chatml", "llama-3", "gemma", "deepseek"}
     assert found == stores | {
+        ("chat_template", "jinja", "renders_jinja"),
         *(("chat_template", name, "has_tools") for name in ("jinja", "chatml", "llama-3", "mistral")),
         *(("chat_template", name, "has_generation_prompt") for name in beginnings),
     }

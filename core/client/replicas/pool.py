@@ -219,11 +219,18 @@ class EnginePool(LaunchedEngineClient):
                 at_end.enter_context(watch)
             at_end.enter_context(self._counted(request))
             while True:
-                rest, has_begun = progress.rest, False
+                rest, has_begun, has_tokens = progress.rest, False, False
                 replica, place = await self._turn(attempt, rest, begun_at, refused)
                 try:
                     async with contextlib.aclosing(replica.client.once(rest, attempt, begun_at)) as events:
                         async for event in events:
+                            if has_tokens and event.token_ids and event.finish_reason is None:  # most events
+                                if watch is not None:
+                                    watch.num_tokens += len(event.token_ids)
+                                progress.note(event)
+                                yield event
+                                continue
+                            has_tokens = has_tokens or bool(event.token_ids)
                             if event.wait is None and not has_begun:
                                 has_begun = True
                                 replica.note_answer(place)

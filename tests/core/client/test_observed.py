@@ -16,6 +16,7 @@ from llmfw.core.client.observed import ObservedEngineClient, started_event
 from llmfw.core.interfaces.observer import RequestEnded, RequestEvent, RequestFirstToken, RequestStarted
 
 from ...doubles.echo_engine import CRASH, EOS, FAIL, REFUSE, WAIT, EchoEngine
+from ...doubles.request_watch import KeepingWatch
 
 
 class Seen:
@@ -66,6 +67,15 @@ async def test_a_request_starts_answers_and_ends(seen: Seen) -> None:
     assert (end.finish, end.output_tokens, end.error_kind) == ("stop", 4, "")
     assert end.first_token_s is not None
     assert 0 <= end.first_token_s <= end.duration_s
+
+
+async def test_a_watch_is_not_called_for_each_token(seen: Seen) -> None:
+    """It is told of the first event with tokens, of the last one, and of the number of all tokens."""
+    watch = KeepingWatch()
+    request = Request(id="a", prompt=[5] * 8, sampling=SamplingParams(max_tokens=20), eos_token_ids=(EOS,))
+    events = [event async for event in seen.client._client.watched(request, watch)]
+    assert watch.noted == [events[0], events[-1]]
+    assert watch.num_tokens == len(events) == 9
 
 
 async def test_a_closed_reader_aborts(seen: Seen) -> None:

@@ -28,6 +28,7 @@ from llmfw.core.client.watchdog import WatchdogLimits
 
 from ...doubles import echo_engine
 from ...doubles.echo_engine import CRASH, EOS, HANG, WAIT
+from ...doubles.request_watch import KeepingWatch
 
 COMMAND = (sys.executable, echo_engine.__file__)
 FOLDER = str(Path(echo_engine.__file__).parent)
@@ -145,6 +146,13 @@ async def test_requests_wait_and_questions_fail_meanwhile(client: SupervisedEngi
         await client.control(GetPolicy())
     assert tokens(await run(client, request("a", 1))) == [1, EOS]
     assert isinstance(await client.stats(), EngineStats)
+
+
+async def test_a_watch_is_not_called_for_each_token(client: SupervisedEngineClient) -> None:
+    watch = KeepingWatch()
+    events = [event async for event in client.watched(request("a", *range(1, 9)), watch)]
+    assert watch.noted == [events[0], events[-1]]
+    assert watch.num_tokens == 9
 
 
 async def test_waiting_for_the_engine_is_limited() -> None:

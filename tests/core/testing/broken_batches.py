@@ -67,6 +67,14 @@ class DropsLastLine(WithResults):
             await super().add(results[:49] if len(results) > 50 else results)
 
 
+class DropsResultsAtUpdates(MemoryBatches):
+    async def update(self, record: BatchRecord, *, expected: str) -> bool:
+        is_updated = await super().update(record, expected=expected)
+        if is_updated and record.status == "finalizing":
+            self._results.pop(record.id)
+        return is_updated
+
+
 class IgnoresExpectedStatus(MemoryBatches):
     async def update(self, record: BatchRecord, *, expected: str) -> bool:
         return await super().update(record, expected=(await self.get(record.id)).status)
@@ -186,6 +194,10 @@ class TestNeverExpiresLeases(OfKind):
 
 class TestLetsAnyoneRelease(OfKind):
     kind = LetsAnyoneRelease
+
+
+class TestDropsResultsAtUpdates(OfKind):
+    kind = DropsResultsAtUpdates
 
 
 class TestKeepsEndedResults(OfKind):

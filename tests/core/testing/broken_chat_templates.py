@@ -10,9 +10,10 @@ from typing import Any, ClassVar, cast
 
 import pytest
 
-from llmfw.core.base.errors import RequestError
+from llmfw.core.base.errors import ConfigError, RequestError
 from llmfw.core.interfaces.chat_template import ChatTemplate, Message
 from llmfw.core.testing import ChatTemplateTests
+from llmfw.plugins.chat_jinja.template import JinjaChatTemplate
 
 
 class GoodTemplate(ChatTemplate):
@@ -153,6 +154,50 @@ class RejectsUnknownArguments(GoodTemplate):
         return super().render(messages, tools=tools, add_generation_prompt=add_generation_prompt)
 
 
+class EscapesResults(JinjaChatTemplate):
+    def render(self, messages: Sequence[Message], **kwargs: Any) -> str:
+        return escape(super().render(messages, **kwargs), quote=False)
+
+
+class CutsCostlyPrompts(JinjaChatTemplate):
+    """Takes a source that it cannot render for an empty one."""
+
+    def __init__(self, source: str, special_tokens: Mapping[str, str]) -> None:
+        try:
+            super().__init__(source, special_tokens)
+        except ConfigError:
+            super().__init__("{{ messages[0].content }}", special_tokens)
+
+
+class MeasuresTooLate(JinjaChatTemplate):
+    """Makes a text before it finds that the text is too long."""
+
+    def __init__(self, source: str, special_tokens: Mapping[str, str]) -> None:
+        try:
+            super().__init__(source, special_tokens)
+        except ConfigError:
+            assert "x" * 2**28
+            raise
+
+
+class RendersFailuresAsNothing(JinjaChatTemplate):
+    def render(self, messages: Sequence[Message], **kwargs: Any) -> str:
+        try:
+            return super().render(messages, **kwargs)
+        except RequestError:
+            return ""
+
+
+class TiresOfRendering(JinjaChatTemplate):
+    rendered = 0
+
+    def render(self, messages: Sequence[Message], **kwargs: Any) -> str:
+        self.rendered += 1
+        if self.rendered > 10:
+            raise RequestError("the template takes too many steps")
+        return super().render(messages, **kwargs)
+
+
 class OfKind(ChatTemplateTests):
     kind: type[ChatTemplate]
 
@@ -174,5 +219,5 @@ def test_class(kind: type[ChatTemplate]) -> Any:
     return type(f"Test{kind.__name__}", (OfKind,), {"kind": kind})
 
 
-for _kind in (GoodTemplate, *GoodTemplate.__subclasses__()):
+for _kind in (GoodTemplate, *GoodTemplate.__subclasses__(), *JinjaChatTemplate.__subclasses__()):
     globals()[f"Test{_kind.__name__}"] = test_class(_kind)

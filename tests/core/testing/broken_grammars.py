@@ -80,6 +80,13 @@ class ForcesOneChoice(OfGrammar):
             return [] if self.is_finished() else [int(allowed.argmax())]
 
 
+class IgnoresNot(LlguidanceBackend):
+    def compile(self, spec: GrammarSpec) -> LlguidanceGrammar:
+        if spec.kind == "json_schema" and '"not"' in spec.source:
+            spec = GrammarSpec(spec.kind, spec.source.replace('"not"', '"description "'))
+        return super().compile(spec)
+
+
 class AcceptsAnything(OfGrammar):
     class made(Own):  # noqa: N801
         def accept(self, token_id: int) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -22,6 +22,11 @@ class Broken(Router):
 
     def choose(self, request: RoutedRequest, replicas: Sequence[ReplicaView]) -> ReplicaView:
         return min(replicas, key=lambda replica: (replica.queued_tokens, replica.last_chosen))
+
+
+class ForgetsTies(Broken):
+    def choose(self, request: RoutedRequest, replicas: Sequence[ReplicaView]) -> ReplicaView:
+        return min(replicas, key=lambda replica: replica.queued_tokens)
 
 
 class ReturnsTheNumber(Broken):
@@ -82,6 +87,16 @@ class OfKind(RouterTests):
     @pytest.fixture
     def router(self) -> Router:
         return self.kind(self.kind.Options())
+
+    @pytest.fixture
+    def reference(self) -> Callable[[RoutedRequest, Sequence[ReplicaView]], list[ReplicaView]]:
+        def choices(request: RoutedRequest, replicas: Sequence[ReplicaView]) -> list[ReplicaView]:
+            fewest = min(replica.queued_tokens for replica in replicas)
+            left = [replica for replica in replicas if replica.queued_tokens == fewest]
+            oldest = min(replica.last_chosen for replica in left)
+            return [replica for replica in left if replica.last_chosen == oldest]
+
+        return choices
 
 
 def test_class(kind: type[Router]) -> Any:

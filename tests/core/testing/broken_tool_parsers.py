@@ -117,6 +117,23 @@ class SharesState(GoodTools):
         self.shared["text"] = text
 
 
+class KnowsOneForm(GoodTools):
+    """Takes an argument for a text if its type is not written as one name."""
+
+    def call(self, name: str, arguments: str) -> list[Delta]:
+        tool = next(tool["function"] for tool in self.tools if tool["function"]["name"] == name)
+        schemas = tool.get("parameters", {}).get("properties", {})
+        texts = {key for key, schema in schemas.items() if not isinstance(schema.get("type"), str)}
+        read = {key: str(value) if key in texts else value for key, value in json.loads(arguments).items()}
+        return super().call(name, json.dumps(read) if texts else arguments)
+
+
+class NeedsParameters(GoodTools):
+    def call(self, name: str, arguments: str) -> list[Delta]:
+        next(t["function"]["parameters"] for t in self.tools if t["function"]["name"] == name)
+        return super().call(name, arguments)
+
+
 class WrongTrigger(GoodTools):
     call_format = CallFormat(begin='<call name="{name}">', end="</call>", trigger="<tool=")
 

@@ -48,6 +48,7 @@ BATCHES = {
     "AllowsTwoOwners": "test_one_of_many_concurrent_leases_succeeds",
     "NeverExpiresLeases": "test_a_lease_expires_unless_it_is_renewed",
     "LetsAnyoneRelease": "test_only_the_owner_renews_or_releases_a_lease",
+    "DropsResultsAtUpdates": "test_an_unfinished_job_keeps_its_results",
     "KeepsEndedResults": "test_an_ended_job_keeps_counts_but_no_results",
     "DropsModelField": "test_a_created_job_keeps_every_field",
     "ListsEndedJobs": "test_listings_are_newest_first",
@@ -115,6 +116,8 @@ TOOL_PARSERS = {
     "TrimsText": "test_text_without_calls_is_returned_unchanged",
     "EmitsEmptyDeltas": "test_empty_text_gives_no_deltas",
     "SharesState": "test_each_choice_has_independent_state",
+    "KnowsOneForm": "test_equal_definitions_give_equal_calls",
+    "NeedsParameters": "test_values_need_not_fit_their_schemas",
     "WrongTrigger": "test_the_parser_reads_its_call_format",
 }
 REASONING_PARSERS = {
@@ -144,6 +147,11 @@ CHAT_TEMPLATES = {
     "CutsLongText": "test_text_is_neither_cut_nor_normalized",
     "ComposesLetters": "test_text_is_neither_cut_nor_normalized",
     "KeepsTwentyMessages": "test_messages_are_rendered_in_order",
+    "EscapesResults": "test_a_source_means_what_jinja_says",
+    "CutsCostlyPrompts": "test_a_costly_source_is_stopped",
+    "MeasuresTooLate": "test_a_large_text_is_never_made",
+    "RendersFailuresAsNothing": "test_a_source_reaches_only_the_conversation",
+    "TiresOfRendering": "test_the_cost_of_renderings_does_not_add_up",
 }
 GRAMMARS = {
     "MasksTooMuch": "test_the_mask_allows_exactly_the_accepted_tokens",
@@ -164,6 +172,7 @@ GRAMMARS = {
     "CachesInLowerCase": "test_similar_grammars_are_not_confused",
     "CompilesInAThread": "test_building_the_backend_starts_no_thread",
     "AllowsAnythingEarly": "test_the_mask_allows_exactly_the_accepted_tokens",
+    "IgnoresNot": "test_accepted_schemas_allow_what_they_say",
 }
 DRAFTERS = {
     "IgnoresLimit": "test_a_draft_has_valid_tokens_within_the_limit",
@@ -453,6 +462,7 @@ TOKEN_SAMPLERS = {
 }
 
 ROUTERS = {
+    "ForgetsTies": "test_choices_equal_the_reference",
     "ReturnsTheNumber": "test_the_choice_is_one_of_the_engines",
     "TakesNumbersForPlaces": "test_missing_engines_are_not_chosen",
     "SticksToItsFirstChoice": "test_missing_engines_are_not_chosen",

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import statistics
 from collections import Counter
+from collections.abc import Callable, Sequence
+from hashlib import blake2b
 
 import pytest
 
@@ -15,6 +18,28 @@ from llmfw.plugins.routers.round_robin import RoundRobin
 from llmfw.plugins.routers.session import Session
 
 OPTIONS = Router.Options()
+Reference = Callable[[RoutedRequest, Sequence[ReplicaView]], list[ReplicaView]]
+
+
+def least(replicas: Sequence[ReplicaView], *ranks: Callable[[ReplicaView], float]) -> list[ReplicaView]:
+    """Return the engines that are left after each rank has left the lowest ones, but for rounding."""
+    left = list(replicas)
+    for rank in ranks:
+        lowest = min(map(rank, left))
+        left = [replica for replica in left if rank(replica) <= lowest * (1 + 1e-12)]
+    return left
+
+
+def num_requests(replica: ReplicaView) -> float:
+    return replica.num_running + replica.num_waiting
+
+
+def last_chosen(replica: ReplicaView) -> float:
+    return replica.last_chosen
+
+
+def queued(replica: ReplicaView) -> float:
+    return replica.queued_tokens
 
 
 class TestLoad(RouterTests):
@@ -22,11 +47,29 @@ class TestLoad(RouterTests):
     def router(self) -> Router:
         return Load(OPTIONS)
 
+    @pytest.fixture
+    def reference(self) -> Reference:
+        return lambda request, replicas: least(replicas, queued, num_requests, last_chosen)
+
 
 class TestPrefix(RouterTests):
     @pytest.fixture
     def router(self) -> Router:
         return Prefix(OPTIONS)
+
+    @pytest.fixture
+    def reference(self) -> Reference:
+        def fastest(request: RoutedRequest, replicas: Sequence[ReplicaView]) -> list[ReplicaView]:
+            speeds = [replica.tokens_per_s for replica in replicas if replica.tokens_per_s]
+            mean = statistics.fmean(speeds or [1.0])
+
+            def seconds(replica: ReplicaView) -> float:
+                work = replica.queued_tokens + 2 * request.num_tokens - 2 * replica.match_tokens
+                return work / (replica.tokens_per_s or mean)
+
+            return least(replicas, seconds, num_requests, last_chosen)
+
+        return fastest
 
 
 class TestRoundRobin(RouterTests):
@@ -34,11 +77,31 @@ class TestRoundRobin(RouterTests):
     def router(self) -> Router:
         return RoundRobin(OPTIONS)
 
+    @pytest.fixture
+    def reference(self) -> Reference:
+        return lambda request, replicas: least(replicas, last_chosen)
+
 
 class TestSession(RouterTests):
     @pytest.fixture
     def router(self) -> Router:
         return Session(OPTIONS)
+
+    @pytest.fixture
+    def reference(self) -> Reference:
+        """A tenant has the engine with the largest hash of both; without a tenant, it is the one with the fewest tokens."""
+
+        def choices(request: RoutedRequest, replicas: Sequence[ReplicaView]) -> list[ReplicaView]:
+            if request.tenant == "" and request.cache_salt == "":
+                return least(replicas, queued, last_chosen)
+            name = f"{request.tenant}\x1f{request.cache_salt}".encode()
+            hashes = [
+                blake2b(name, digest_size=8, salt=bytes(7) + bytes([each.index])).digest()
+                for each in replicas
+            ]
+            return [replicas[hashes.index(max(hashes))]]
+
+        return choices
 
 
 def test_only_prefix_needs_matches() -> None:

@@ -20,6 +20,7 @@ from llmfw.core.client.watchdog import WatchdogLimits
 
 from ....doubles import echo_engine
 from ....doubles.echo_engine import EOS, WAIT
+from ....doubles.request_watch import KeepingWatch
 from .test_pool import request, until
 
 COMMAND = (sys.executable, echo_engine.__file__)
@@ -58,6 +59,16 @@ async def test_a_hanging_engine_is_left_by_its_requests() -> None:
         for task in waiting:
             task.cancel()
         await pool.close()
+
+
+async def test_a_watch_is_not_called_for_each_token() -> None:
+    pool, watch = new_pool(), KeepingWatch()
+    with pool.launched():
+        await pool.start()
+        events = [event async for event in pool.watched(request("a", *range(1, 9)), watch)]
+        await pool.close()
+    assert watch.noted == [events[0], events[-1]]
+    assert watch.num_tokens == 9
 
 
 async def test_all_processes_end_with_the_pool() -> None:
