@@ -20,6 +20,9 @@ from .state_layer import StateKey, StateLayer
 States = Mapping[StateKey, torch.Tensor]
 """States of N sequences in one layer: each tensor is [N, *shape]."""
 
+Slots = slice | torch.Tensor
+"""N slots: a range of them, or their numbers in any order, [N]."""
+
 
 class StateStorage:
     """States of all slots, layer by layer.
@@ -76,14 +79,22 @@ class StateStorage:
         """Record that the next step puts states into these slots, and how many tokens each covers: [C], [C]."""
         self._lengths[slots] = positions
 
-    def take(self, index: int, slots: torch.Tensor) -> States:
-        """Return copies of a layer's states in these slots, given as a tensor [N]."""
+    def take(self, index: int, slots: Slots) -> States:
+        """Return a layer's states in these slots: the storage's own memory for a range, else copies.
+
+        The caller may change them in place, if it then stores the states of these slots by `put`.
+        """
+        if isinstance(slots, slice):
+            return {key: tensor[slots] for key, tensor in self._tensors[index].items()}
         return {key: tensor.index_select(0, slots) for key, tensor in self._tensors[index].items()}
 
-    def put(self, index: int, slots: torch.Tensor, states: States) -> None:
-        """Store a layer's states in these slots, given as a tensor [N]."""
+    def put(self, index: int, slots: Slots, states: States) -> None:
+        """Store a layer's states in these slots. States that `take` returned for a range are there already."""
         for key, tensor in self._tensors[index].items():
-            tensor.index_copy_(0, slots, states[key].to(tensor.dtype))
+            if isinstance(slots, slice):
+                _overwrite(tensor[slots], states[key])
+            else:
+                tensor.index_copy_(0, slots, states[key].to(tensor.dtype))
 
     def _copy_at_once(self, sources: npt.NDArray[np.integer], targets: npt.NDArray[np.integer]) -> None:
         """Copy states whose order does not matter."""
@@ -102,6 +113,14 @@ class StateStorage:
 def state_bytes(layers: Sequence[StateLayer]) -> int:
     """Return the size of one sequence's states in all layers, in bytes."""
     return sum(layer.num_bytes for layer in layers)
+
+
+def _overwrite(memory: torch.Tensor, state: torch.Tensor) -> None:
+    """Copy a state into its place in the storage, unless it is that memory."""
+    if state.untyped_storage().data_ptr() != memory.untyped_storage().data_ptr():
+        memory.copy_(state)
+    elif state.data_ptr() != memory.data_ptr() or state.stride() != memory.stride():
+        memory.copy_(state.clone())  # another view of the storage, which may overlap with the place
 
 
 def _num_independent(sources: Sequence[int], targets: Sequence[int]) -> int:

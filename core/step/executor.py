@@ -21,11 +21,9 @@ import torch
 
 from llmfw.core.base.described import described
 from llmfw.core.base.step import (
-    NO_COPIES,
     NOT_IN_FLIGHT,
     Ints,
     ScoredPrompt,
-    StateCopies,
     StepInput,
     StepOutput,
     TokenMasks,
@@ -191,14 +189,16 @@ class Executor:
         shared = (slots, step.rows) if self._staging.is_shared else ()
         watch = InputWatch(batch, self._page_table, shared)
         self._backend.plan(batch)
+        states = None
         if self._states is not None:
             self._states.copy(step.states.sources, step.states.targets)
             self._states.begin(step.rows, step.starts, step.kv_lens)
             self._states.note_copies(step.states.slots, step.states.positions)
+            states = RowStates(parts_of(batch, step.rows, step.states), self._states)
         are_known = not np.count_nonzero(step.sources != NOT_IN_FLIGHT)
         ids = known if are_known else input_ids(known, sources, self._last_tokens)
         self._begin()
-        logits = self._forward(ids, places, batch, wanted, step.states, placed)
+        logits = self._forward(ids, places, batch, wanted, states, placed)
         watch.check()
         # float() does not copy float32 tensors. The sampler may change the logits: nothing else reads them.
         if not step.scored:
@@ -256,12 +256,12 @@ class Executor:
         positions: torch.Tensor,
         batch: ForwardBatch,
         wanted: torch.Tensor | None = None,
-        copies: StateCopies = NO_COPIES,
+        states: RowStates | None = None,
         placed: Sequence[PlacedRows] = (),
     ) -> torch.Tensor:
         """Run the model; return its logits at the indices `wanted`, in the model's dtype: [N, vocab].
 
-        If `wanted` is None, returns all logits. The states that `copies` names are copied in passing.
+        If `wanted` is None, returns all logits.
 
         Args:
             positions: rotary positions, [T], or on three axes, [3, T].
@@ -270,7 +270,6 @@ class Executor:
         kwargs: dict[str, Any] = {}
         if wanted is not None and self._keeps_logits:
             kwargs["logits_to_keep"] = wanted
-        states = None if self._states is None else RowStates(parts_of(batch, copies), self._states)
         embedded: AbstractContextManager[dict[str, torch.Tensor]] = nullcontext({"input_ids": ids[None]})
         if placed:
             assert self._model.images is not None

@@ -28,6 +28,6 @@ def register_quantized_formats(register: Register) -> None:
     register(
         "compressed-tensors",
         "llmfw.plugins.quantized_formats.compressed_tensors:CompressedTensors",
-        summary="integers of 4 and 8 bits and floats of 8, of llm-compressor",
+        summary="integers of 4 and 8 bits, floats of 8, and NVFP4, of llm-compressor",
         needs=("torch",),
     )

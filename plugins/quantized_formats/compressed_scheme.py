@@ -11,11 +11,13 @@ import regex
 from llmfw.core import ModelError
 
 from .blocks import Block
+from .nvfp4 import GROUP
 from .rounded_inputs import Activations
 from .settings import Settings
 
 PACKED, INTEGERS, FLOATS, NAIVE = "pack-quantized", "int-quantized", "float-quantized", "naive-quantized"
-FORMATS = (PACKED, INTEGERS, FLOATS, NAIVE)
+NVFP4 = "nvfp4-pack-quantized"
+FORMATS = (PACKED, INTEGERS, FLOATS, NAIVE, NVFP4)
 MATCH_S = 1.0
 """Seconds that a regular expression may take for one name. Some take years."""
 
@@ -35,6 +37,7 @@ class Scheme:
         block: size of a block; None with other strategies.
         has_act_order: whether inputs are put into groups in any order.
         activations: how the layer's inputs are rounded; None: not at all.
+        is_nvfp4: whether weights, and inputs if `activations` is given, are in NVFP4.
     """
 
     targets: tuple[str, ...]
@@ -47,6 +50,7 @@ class Scheme:
     block: Block | None
     has_act_order: bool
     activations: Activations | None
+    is_nvfp4: bool = False
 
     def names(self, layer: str) -> bool:
         """Return whether a target is the layer's name, or a regular expression that its name matches.
@@ -89,6 +93,8 @@ def read_scheme(name: str, group: Any, default_format: Any) -> Scheme:
     stored = outer.one_of("format", FORMATS)
     given = Settings(group["weights"], f"{where}.weights")
     given.one_of("dynamic", (False,), default=False)
+    if stored == NVFP4:
+        return _nvfp4_scheme(_targets(outer, group), where, given, group.get("input_activations"))
     is_float = given.one_of("type", ("int", "float")) == "float"
     if is_float != (stored == FLOATS) and stored != NAIVE:
         raise given.refusal("type", f"the format {stored} has other codes")
@@ -108,6 +114,37 @@ def read_scheme(name: str, group: Any, default_format: Any) -> Scheme:
     )
 
 
+def _nvfp4_scheme(targets: tuple[str, ...], where: str, weights: Settings, inputs: Any) -> Scheme:
+    """Return the scheme of NVFP4, which has no variants. Raises ModelError if the settings are others."""
+    activations = None
+    if inputs is not None:
+        read = _activation_settings(where, inputs)
+        read.one_of("dynamic", ("local",))
+        _check_nvfp4(read)
+        activations = Activations(is_float=True, is_dynamic=True)
+    _check_nvfp4(weights)
+    weights.refuse("actorder")
+    return Scheme(targets, 4, True, True, True, "group", GROUP, None, False, activations, is_nvfp4=True)
+
+
+def _check_nvfp4(read: Settings) -> None:
+    read.one_of("num_bits", (4,))
+    read.one_of("type", ("float",))
+    read.one_of("symmetric", (True,), default=True)
+    read.one_of("strategy", ("tensor_group",))
+    read.one_of("group_size", (GROUP,))
+    read.one_of("scale_dtype", ("torch.float8_e4m3fn",), default="torch.float8_e4m3fn")
+
+
+def _activation_settings(where: str, given: Any) -> Settings:
+    """Return settings of the inputs. Raises ModelError if they are no object."""
+    if not isinstance(given, Mapping):
+        raise ModelError(
+            f"{where}.input_activations is {given!r:.80} in config.json; it must be null or an object"
+        )
+    return Settings(given, f"{where}.input_activations")
+
+
 def _activations(where: str, given: Any) -> Activations | None:
     """Return how inputs are rounded; None: not at all.
 
@@ -117,11 +154,7 @@ def _activations(where: str, given: Any) -> Activations | None:
     """
     if given is None:
         return None
-    if not isinstance(given, Mapping):
-        raise ModelError(
-            f"{where}.input_activations is {given!r:.80} in config.json; it must be null or an object"
-        )
-    read = Settings(given, f"{where}.input_activations")
+    read = _activation_settings(where, given)
     read.one_of("num_bits", (8,))
     read.one_of("symmetric", (True,), default=True)
     is_dynamic = read.one_of("dynamic", (True, False), default=False)

@@ -1,4 +1,4 @@
-"""The formats of compressed-tensors, which llm-compressor writes: integers of 4 and 8 bits, and floats of 8.
+"""The formats of compressed-tensors, which llm-compressor writes: integers of 4 and 8 bits, floats of 8, and NVFP4.
 
     weight             int8 or float8_e4m3fn [out, in]; or, in "pack-quantized",
     weight_packed      int32 [out, in * bits / 32]  code + 2^(bits - 1) of consecutive inputs, the first one lowest
@@ -10,7 +10,7 @@
 
     weight[o, i] = weight_scale[o, group of i] * (code[o, i] - zero_point[o, group of i])
 
-Source: `compressors` and `quantization/lifecycle/forward.py` of compressed-tensors 0.12.
+NVFP4 has other tensors: see `nvfp4`. Source: `compressors` and `quantization/lifecycle/forward.py` of compressed-tensors 0.12.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from .blocks import expanded, num_blocks
 from .compressed_scheme import FORMATS, Scheme, read_scheme
 from .examples import compressed_example
 from .groups import groups_of_inputs
+from .nvfp4 import nvfp4_layer, nvfp4_module, nvfp4_weight
 from .rounded_inputs import RoundedInputLinear
 from .settings import Settings, num_groups
 from .stored import modules_with, require
@@ -63,6 +64,8 @@ class CompressedTensors(QuantizedFormat):
 
     def weight(self, layer: StoredLayer, tensors: Mapping[str, torch.Tensor]) -> torch.Tensor:
         scheme = self._scheme(layer.name)
+        if scheme.is_nvfp4:
+            return nvfp4_weight(layer, tensors)
         codes = _codes(layer, scheme, tensors)
         scales = tensors["weight_scale"].float()
         zeros = _zeros(layer, scheme, tensors, scales)
@@ -81,8 +84,11 @@ class CompressedTensors(QuantizedFormat):
         return (codes - zeros) * scales
 
     def module(self, layer: StoredLayer, linear: nn.Linear, tensors: Mapping[str, torch.Tensor]) -> nn.Module:
-        activations = self._scheme(layer.name).activations
+        scheme = self._scheme(layer.name)
+        activations = scheme.activations
         assert activations is not None
+        if scheme.is_nvfp4:
+            return nvfp4_module(layer, linear, tensors)
         scale = tensors.get("input_scale")
         if scale is not None and not 0 < float(scale) < math.inf:
             raise ModelError(
@@ -102,6 +108,8 @@ class CompressedTensors(QuantizedFormat):
 
     def _layer(self, name: str, tensors: Mapping[str, StoredTensor]) -> StoredLayer:
         scheme = self._scheme(name)
+        if scheme.is_nvfp4:
+            return nvfp4_layer(name, tensors, rounds_inputs=scheme.activations is not None)
         leaves = ["weight_packed", "weight_shape"] if scheme.is_packed else ["weight"]
         if scheme.is_packed:
             out_features, words = require(tensors, f"{name}.weight_packed", ("int32",), (None, None)).shape

@@ -9,13 +9,14 @@ import numpy as np
 
 from llmfw.core import ModelError
 
+from .experts import expert_config, num_experts
 from .header import Header
 from .llama3_rope import llama3_scaling
 from .served_files import architecture_of
 
 LARGEST_GEMMAS = {"gemma2": 46, "gemma3": 62}
 """Layers of the models with 27 billion weights, whose attention scales by another number than the head's size."""
-WITHOUT_WINDOW = ("llama", "qwen2", "qwen3")
+WITHOUT_WINDOW = ("llama", "qwen2", "qwen3", "qwen3moe")
 END_TEXTS = ("<|eot_id|>", "<|im_end|>", "<|end|>", "<end_of_turn>", "<|endoftext|>", "<|end_of_text|>")
 """Tokens that end a turn or a text, in llama.cpp as here, also if the file does not name them as its end."""
 
@@ -31,6 +32,8 @@ def config_of(file: Path, header: Header) -> dict[str, Any]:
 
     config: dict[str, Any] = load_gguf_checkpoint(str(file))["config"]
     config.pop("_model_name_or_path", None)
+    if num_experts(architecture_of(header), header):
+        config |= expert_config(file, architecture_of(header), header)
     config["architectures"] = [MODEL_FOR_CAUSAL_LM_MAPPING_NAMES[config["model_type"]]]
     config["vocab_size"] = _embedding_rows(file, header)
     config["dtype"] = _dtype(header)

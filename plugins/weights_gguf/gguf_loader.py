@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from llmfw.core import ModelError, StoredTensor, WeightLoader
 
 from .convert_metadata import convert
+from .experts import expert_tensors, num_experts
 from .header import Header, TensorEntry
 from .served_files import architecture_of, checked_header
 
@@ -124,10 +125,16 @@ def _renamed(file: Path, folder: Path, header: Header) -> dict[str, TensorEntry]
     config = AutoConfig.from_pretrained(str(folder))
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(config)
-    names: Mapping[str, str] = get_gguf_hf_weights_map(model, TensorProcessor())
+    architecture, kind = architecture_of(header), config.model_type
+    experts = num_experts(architecture, header)
+    given = architecture if experts else None  # transformers would look for Mixtral's own architecture
+    names: Mapping[str, str] = get_gguf_hf_weights_map(model, TensorProcessor(), model_type=given)
     found: dict[str, TensorEntry] = {}
     for name, entry in header.tensors.items():
         if name in NOT_WEIGHTS:
+            continue
+        if of_experts := expert_tensors(file, entry, kind, experts):
+            found |= of_experts
             continue
         if name not in names:
             raise ModelError(

@@ -36,10 +36,16 @@ CAPS_OF = {
 }
 """Numbers that `config_of` takes over for Gemma; other models of the served architectures have no soft caps."""
 
+EXPERTS_OF = {
+    "llama": frozenset({"expert_count", "expert_used_count"}),
+    "qwen3moe": frozenset({"expert_count", "expert_used_count", "expert_feed_forward_length"}),
+}
+"""Numbers that `expert_config` takes over."""
+
 IRRELEVANT = frozenset(
     {
         "attention.layer_norm_epsilon",  # of layers that subtract a mean, which none of these models has
-        "expert_used_count",  # files with experts are refused
+        "expert_used_count",  # of files without experts
         "mm.tokens_per_image",
         "pooling_type",  # of embeddings by llama.cpp
         "rope.scaling.finetuned",
@@ -59,11 +65,18 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
 }
 """Values that change no result, of numbers that otherwise do. For numbers that are not listed anywhere: 0, False and ""."""
 
-NEUTRAL_OF = {
+_EXPERTS = {
+    "expert_gating_func": (0, 1),  # softmax, which is the default
+    "expert_weights_norm": (0, 1, None),  # llama.cpp always norms the weights of these architectures
+    "expert_weights_scale": (0, 1),
+}
+NEUTRAL_OF: dict[str, dict[str, tuple[Any, ...]]] = {
+    "llama": _EXPERTS,
+    "qwen3moe": _EXPERTS,
     "gemma3": {
         "attention.sliding_window_pattern": (6,),
         "rope.freq_base_swa": (10_000,),
-    }
+    },
 }
 """Architecture → values that are those of its models, as transformers has them."""
 
@@ -75,7 +88,8 @@ def check_numbers(file: Path, architecture: str, metadata: dict[str, Any]) -> No
         ModelError: there is one; the message has its name and value.
     """
     prefix = f"{architecture}."
-    read = SIZES | IRRELEVANT | CAPS_OF.get(architecture, frozenset())
+    own = CAPS_OF.get(architecture, frozenset()) | EXPERTS_OF.get(architecture, frozenset())
+    read = SIZES | IRRELEVANT | own
     neutral = NEUTRAL | NEUTRAL_OF.get(architecture, {})
     is_scaled = metadata.get(f"{prefix}rope.scaling.type") != "none"
     for key, value in metadata.items():

@@ -10,13 +10,15 @@ from pathlib import Path
 
 from llmfw.core import ModelError
 
+from .experts import MIXTURES, num_experts
 from .header import Header, read_header
 from .model_numbers import check_numbers
 
-ARCHITECTURES = ("gemma2", "gemma3", "llama", "phi3", "qwen2", "qwen3")
+ARCHITECTURES = ("gemma2", "gemma3", "llama", "phi3", "qwen2", "qwen3", "qwen3moe")
 TYPES = (
     *("F32", "F16", "BF16", "Q8_0", "Q6_K", "Q5_K", "Q4_K", "Q3_K", "Q2_K"),
-    *("Q5_1", "Q5_0", "Q4_1", "Q4_0", "IQ4_NL"),
+    *("Q5_1", "Q5_0", "Q4_1", "Q4_0", "IQ4_NL", "IQ4_XS", "IQ3_S", "IQ3_XXS"),
+    *("IQ2_S", "IQ2_XS", "IQ2_XXS"),
 )
 SPLIT = re.compile(r"-\d{5}-of-\d{5}\.gguf$")
 
@@ -65,10 +67,15 @@ def _check_kind(file: Path, header: Header) -> None:
             f"has the architecture {architecture!r:.60}; GGUF files of {', '.join(ARCHITECTURES)} are served; for others take the "
             "safetensors checkpoint",
         )
-    if metadata.get(f"{architecture}.expert_count", 0):
+    experts = num_experts(architecture, header)
+    if experts < 0 or (experts and architecture not in MIXTURES):
         raise _refused(
-            file, "holds a mixture of experts, which is not read from GGUF; take the safetensors checkpoint"
+            file,
+            f"holds a mixture of experts of {architecture}; those of {', '.join(MIXTURES)} are read from GGUF; take the "
+            "safetensors checkpoint",
         )
+    if not experts and architecture == "qwen3moe":
+        raise _refused(file, "has no qwen3moe.expert_count; download it again")
 
 
 def _check_types(file: Path, header: Header) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +57,10 @@ def tiny_model(model_type: str, **changes: Any) -> Any:
     return model.eval()
 
 
+ARCHITECTURES = {"gemma3_text": "gemma3", "mixtral": "llama", "qwen3_moe": "qwen3moe"}
+EXPERTS = re.compile(r"model\.layers\.(\d+)\.mlp\.experts\.(gate_up_proj|down_proj)")
+
+
 def write_gguf(file: Path, model: Any, kind: str = "F32", **metadata: Any) -> None:
     """Write a model into a GGUF file, and set the model's weights to the numbers that the file has for them.
 
@@ -64,7 +69,7 @@ def write_gguf(file: Path, model: Any, kind: str = "F32", **metadata: Any) -> No
         metadata: further entries, by key, with "__" in place of ".".
     """
     config = model.config
-    arch = {"gemma3_text": "gemma3"}.get(config.model_type, config.model_type)
+    arch = ARCHITECTURES.get(config.model_type, config.model_type)
     writer = GGUFWriter(file, arch)
     _add_config(writer, arch, config)
     _add_tokenizer(writer)
@@ -73,6 +78,9 @@ def write_gguf(file: Path, model: Any, kind: str = "F32", **metadata: Any) -> No
         add(key.replace("__", "."), value)
     names = get_tensor_name_map(_arch(arch), config.num_hidden_layers)
     for name, parameter in model.named_parameters():
+        if found := EXPERTS.fullmatch(name):
+            _add_experts(writer, int(found[1]), found[2], parameter.data, kind)
+            continue
         stem, _, suffix = name.rpartition(".")
         _add_tensor(writer, f"{names.get_name(stem)}.{suffix}", parameter.data, config, kind)
     writer.write_header_to_file()
@@ -100,6 +108,13 @@ def _add_config(writer: GGUFWriter, arch: str, config: Any) -> None:
     writer.add_rope_freq_base(1_000_000.0 if arch == "gemma3" else 10_000.0)
     if getattr(config, "sliding_window", None):
         writer.add_sliding_window(config.sliding_window)
+    if config.model_type == "mixtral":
+        writer.add_expert_count(config.num_local_experts)
+        writer.add_expert_used_count(config.num_experts_per_tok)
+    if arch == "qwen3moe":
+        writer.add_expert_count(config.num_experts)
+        writer.add_expert_used_count(config.num_experts_per_tok)
+        writer.add_expert_feed_forward_length(config.moe_intermediate_size)
     if arch == "gemma2":
         writer.add_attn_logit_softcapping(config.attn_logit_softcapping)
         writer.add_final_logit_softcapping(config.final_logit_softcapping)
@@ -126,12 +141,27 @@ def _add_tensor(writer: GGUFWriter, name: str, weight: torch.Tensor, config: Any
         writer.add_tensor(name, values)
         return
     heads = {".attn_q.": config.num_attention_heads, ".attn_k.": config.num_key_value_heads}
-    turned = next((heads[part] for part in heads if part in name and config.model_type == "llama"), 0)
+    is_turned = config.model_type in ("llama", "mixtral")
+    turned = next((heads[part] for part in heads if part in name and is_turned), 0)
     data = _encoded(interleaved(values, turned) if turned else values, kind)
     form = GGMLQuantizationType[kind]
     writer.add_tensor(name, data, raw_dtype=form)
     decoded = dequantize(data, form)
     weight.copy_(torch.from_numpy(halved(decoded, turned) if turned else decoded.copy()))
+
+
+def _add_experts(writer: GGUFWriter, layer: int, name: str, weight: torch.Tensor, kind: str) -> None:
+    """Add the matrices of all experts: [experts, 2 * width, hidden], the first half for gates, or [experts, hidden, width]."""
+    form = GGMLQuantizationType[kind]
+    matrices = (
+        {"down": weight}
+        if name == "down_proj"
+        else dict(zip(("gate", "up"), weight.chunk(2, 1), strict=True))
+    )
+    for matrix, values in matrices.items():
+        data = np.stack([_encoded(each.numpy(), kind) for each in values])
+        writer.add_tensor(f"blk.{layer}.ffn_{matrix}_exps.weight", data, raw_dtype=form)
+        values.copy_(torch.from_numpy(dequantize(data, form)))
 
 
 def _encoded(values: np.ndarray[Any, Any], kind: str) -> np.ndarray[Any, Any]:
@@ -149,7 +179,14 @@ def _encoded(values: np.ndarray[Any, Any], kind: str) -> np.ndarray[Any, Any]:
     return data.reshape(rows, columns // block * block_bytes)
 
 
-SCALES = {"Q2_K": (80, 82), "Q3_K": (108,), "Q4_K": (0, 2), "Q5_K": (0, 2), "Q6_K": (208,), "IQ4_NL": (0,)}
+SCALES = {
+    "Q2_K": (80, 82),
+    "Q3_K": (108,),
+    "Q4_K": (0, 2),
+    "Q5_K": (0, 2),
+    "Q6_K": (208,),
+    **dict.fromkeys(("IQ4_NL", "IQ4_XS", "IQ3_S", "IQ3_XXS", "IQ2_S", "IQ2_XS", "IQ2_XXS"), (0,)),
+}
 """Positions in a block of its scales in float16."""
 
 

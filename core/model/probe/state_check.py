@@ -100,7 +100,7 @@ class PieceTrial:
         self.tolerance = TOLERANCE if is_exact else LOOSE_TOLERANCE
         self._call = StateCall(copied.forward, _map_floats(call.arguments) if is_exact else call.arguments)
         self._device = next(module.parameters()).device
-        steps = [_alone(i, number, self._device) for i in (0, 1) for number in range(len(ALONE[0]) - 1)]
+        steps = [_alone(i, number) for i in (0, 1) for number in range(len(ALONE[0]) - 1)]
         self._expected = self._run(steps)
 
     def decode_difference(self) -> float:
@@ -132,14 +132,14 @@ class PieceTrial:
             return self._call.join(outputs)
 
 
-def _alone(index: int, number: int, device: torch.device) -> list[Part]:
+def _alone(index: int, number: int) -> list[Part]:
     """Return the part of a step that computes a piece of one sequence."""
-    return [_piece(index, ALONE[index], number, device)]
+    return [_piece(index, ALONE[index], number)]
 
 
 def _together(number: int, device: torch.device) -> list[Part]:
     """Return the parts of a step that computes a piece of each sequence, or one token of both."""
-    parts = [_piece(index, cuts, number, device) for index, cuts in enumerate(CUTS)]
+    parts = [_piece(index, cuts, number) for index, cuts in enumerate(CUTS)]
     if any(part.num_tokens > 1 for part in parts):
         return parts
     places = [first + cuts[number] for first, cuts in zip((0, LENGTHS[0]), CUTS, strict=True)]
@@ -147,10 +147,10 @@ def _together(number: int, device: torch.device) -> list[Part]:
     return [Part(torch.tensor(places, device=device), len(places), 1, slots, continues=True)]
 
 
-def _piece(index: int, bounds: tuple[int, ...], number: int, device: torch.device) -> Part:
+def _piece(index: int, bounds: tuple[int, ...], number: int) -> Part:
     begin, end = bounds[number], bounds[number + 1]
     first = sum(LENGTHS[:index])
-    slots = torch.tensor(SLOTS[index : index + 1], device=device)
+    slots = slice(SLOTS[index], SLOTS[index] + 1)
     return Part(slice(first + begin, first + end), 1, end - begin, slots, continues=number > 0)
 
 

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from llmfw.core.base.step import NO_COPIES, StateCopies
+from llmfw.core.base.step import NO_COPIES, Ints, StateCopies
 from llmfw.core.interfaces.forward_batch import ForwardBatch
-from llmfw.core.interfaces.state_storage import StateStorage
+from llmfw.core.interfaces.state_storage import Slots, StateStorage
 
 from .state_mixer import Part, StateCall
 
@@ -53,13 +53,14 @@ def starting_parts(lengths: Sequence[int]) -> list[Part]:
     return [Part(slice(end - length, end), 1, length) for length, end in zip(lengths, ends, strict=True)]
 
 
-def parts_of(batch: ForwardBatch, copies: StateCopies = NO_COPIES) -> list[Part]:
+def parts_of(batch: ForwardBatch, rows: Ints, copies: StateCopies = NO_COPIES) -> list[Part]:
     """Return the parts of a step: pieces of sequences, and then all single tokens that continue a sequence.
 
     A piece is cut where a state is copied. If one token is left after the cut, it is computed together with the
     tokens of the sequences that decode.
 
     Args:
+        rows: `batch.rows` on the host: [B].
         copies: states to copy to other slots during the step.
     """
     starts, cuts = batch.kv_lens - batch.query_lens, _cuts(copies)
@@ -74,14 +75,14 @@ def parts_of(batch: ForwardBatch, copies: StateCopies = NO_COPIES) -> list[Part]
     for i in np.flatnonzero(~is_single).tolist():
         position, end = int(starts[i]), int(batch.kv_lens[i])
         for cut, slot in cuts.get(i, ()):
-            parts.append(_piece(batch, i, firsts[i], position, cut, slot))
+            parts.append(_piece(rows, i, firsts[i], position, cut, slot))
             position = cut
         if end - position == 1 and position:
             places.append(firsts[i] + position)
             owners.append(i)
         elif position < end:
-            parts.append(_piece(batch, i, firsts[i], position, end))
-    return [*parts, _together(batch, places, owners)] if places else parts
+            parts.append(_piece(rows, i, firsts[i], position, end))
+    return [*parts, _together(batch, rows, places, owners)] if places else parts
 
 
 def _cuts(copies: StateCopies) -> dict[int, list[tuple[int, int]]]:
@@ -93,17 +94,35 @@ def _cuts(copies: StateCopies) -> dict[int, list[tuple[int, int]]]:
     return cuts
 
 
-def _piece(batch: ForwardBatch, i: int, first: int, start: int, end: int, slot: int | None = None) -> Part:
+def _piece(rows: Ints, i: int, first: int, start: int, end: int, slot: int | None = None) -> Part:
     """Return the part of the tokens at positions [start, end) of sequence i, whose position 0 is at `first`."""
-    copied_to = None if slot is None else torch.tensor([slot], device=batch.device)
+    copied_to = None if slot is None else slice(slot, slot + 1)
+    row = int(rows[i])
     tokens = slice(first + start, first + end)
-    return Part(tokens, 1, end - start, batch.rows[i : i + 1], continues=start > 0, copied_to=copied_to)
+    return Part(tokens, 1, end - start, slice(row, row + 1), continues=start > 0, copied_to=copied_to)
 
 
-def _together(batch: ForwardBatch, places: list[int], owners: list[int]) -> Part:
-    """Return the part of single tokens at these places, each of another sequence, which all continue."""
-    if owners == list(range(batch.num_single)) == places:
-        whole = slice(0, batch.num_single)
-        return Part(whole, batch.num_single, 1, batch.rows[whole], continues=True)
-    tokens, rows = torch.tensor([places, owners], device=batch.device)
-    return Part(tokens, len(places), 1, batch.rows[rows], continues=True)
+def _together(batch: ForwardBatch, rows: Ints, places: list[int], owners: list[int]) -> Part:
+    """Return the part of single tokens at these places, each of another sequence, which all continue.
+
+    If their rows are a range, the part is in the order of the rows: its states need not be gathered then.
+    """
+    num = len(owners)
+    used = rows[owners]
+    first = int(used.min())
+    is_range = int(used.max()) - first == num - 1
+    if is_range:
+        order = np.argsort(used).tolist()
+        places, owners = [places[i] for i in order], [owners[i] for i in order]
+    is_whole = owners == list(range(batch.num_single)) == places
+    if is_whole:
+        tokens: slice | torch.Tensor = slice(0, num)
+    elif is_range:
+        tokens = torch.tensor(places, device=batch.device)
+    else:
+        tokens, chosen = torch.tensor([places, owners], device=batch.device)
+    if is_range:
+        slots: Slots = slice(first, first + num)
+    else:
+        slots = batch.rows[:num] if is_whole else batch.rows[chosen]
+    return Part(tokens, num, 1, slots, continues=True)

@@ -98,6 +98,16 @@ class _StateLayerCache(LinearAttentionLayer):  # type: ignore[misc]
                 self.recurrent_states[number] = tensor
                 self.is_recurrent_states_initialized[number] = True
 
+    def update_recurrent_state(
+        self, recurrent_states: torch.Tensor, state_idx: int = 0, **kwargs: Any
+    ) -> torch.Tensor:
+        """Replace a recurrent state, in its dtype. transformers copies it here; llmfw's storage copies it later."""
+        before = self.recurrent_states[state_idx]
+        state = recurrent_states if before is None else recurrent_states.to(before.dtype)
+        self.recurrent_states[state_idx] = state
+        self.is_recurrent_states_initialized[state_idx] = True
+        return state
+
     def lazy_initialization(
         self,
         conv_states: torch.Tensor | None = None,

@@ -17,7 +17,7 @@ import torch
 from torch import nn
 
 from llmfw.core.interfaces.state_layer import StateKey, StateLayer
-from llmfw.core.interfaces.state_storage import States
+from llmfw.core.interfaces.state_storage import Slots, States
 
 from .state_cache import StateCache
 
@@ -33,17 +33,17 @@ class Part:
         tokens: places of the sequences' tokens in the row, sequence after sequence: [N * T], or a slice.
         num_sequences: number of sequences N.
         num_tokens: number of tokens T of each sequence.
-        slots: slot of each sequence's states: [N]; None: the states are not kept.
+        slots: slot of each sequence's states; None: the states are not kept.
         continues: whether the sequences have states; if not, they start.
-        copied_to: slot to which the state after the part is copied, too; only for a single sequence. [1]
+        copied_to: slot to which the state after the part is copied, too; only for a single sequence.
     """
 
     tokens: slice | torch.Tensor
     num_sequences: int
     num_tokens: int
-    slots: torch.Tensor | None = None
+    slots: Slots | None = None
     continues: bool = False
-    copied_to: torch.Tensor | None = None
+    copied_to: Slots | None = None
 
 
 class StateCall:

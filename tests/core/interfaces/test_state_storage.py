@@ -38,6 +38,24 @@ def test_taken_states_are_copies(storage: StateStorage) -> None:
     assert not storage.take(0, torch.tensor([1]))[CONV].any()
 
 
+def test_states_of_a_range_are_the_memory(storage: StateStorage) -> None:
+    taken = storage.take(1, slice(1, 3))
+    taken[RECURRENT].fill_(7)
+    storage.put(1, slice(1, 3), taken)
+    assert storage.take(1, torch.arange(5))[RECURRENT][:, 0, 0].tolist() == [0, 7, 7, 0, 0]
+
+
+def test_states_are_put_into_a_range(storage: StateStorage) -> None:
+    """New tensors, of another dtype, too, and views of other slots, which overlap."""
+    given = {CONV: torch.randn(3, 4, 3), RECURRENT: torch.randn(3, 2, 8)}
+    storage.put(1, slice(0, 3), given)
+    taken = storage.take(1, torch.arange(5))
+    assert torch.equal(taken[CONV][:3], given[CONV].bfloat16())
+    storage.put(1, slice(1, 4), storage.take(1, slice(0, 3)))
+    assert torch.equal(storage.take(1, slice(1, 4))[RECURRENT], given[RECURRENT])
+    assert torch.equal(storage.take(1, slice(0, 1))[RECURRENT], given[RECURRENT][:1])
+
+
 def test_sequences_continue_where_they_were(storage: StateStorage) -> None:
     slots = np.array([2, 4])
     storage.begin(slots, np.array([0, 0]), np.array([10, 3]))

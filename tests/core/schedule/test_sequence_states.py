@@ -16,7 +16,7 @@ from llmfw.core.base.control import PinPrefix
 from llmfw.core.base.request import FinishReason
 from llmfw.core.schedule import sequence_states
 from llmfw.core.schedule.cache.snapshot_cache import SnapshotCache
-from llmfw.core.schedule.sequence_states import LEAST_SAVED
+from llmfw.core.schedule.sequence_states import LEAST_OWN, LEAST_SAVED, LONG_END
 
 from ...length import of_length
 from .driver import Driver
@@ -64,6 +64,18 @@ def test_a_chat_goes_on_where_its_answer_ended(overlap: bool) -> None:
         prompt = prompt + driver.output[list(driver.output)[-1]] + [1] * 9
 
 
+def test_a_turn_without_its_reasoning_hits() -> None:
+    """Templates leave out the reasoning of earlier turns, and the mark at the prompt's end at which it starts."""
+    driver, mark, expected = stateful(num_tokens=20_000), [18, 19, 20], 0
+    prompt: list[int] = []
+    for first in range(1, 4):
+        prompt = [*prompt, first, *SHARED * 7]
+        assert cached(driver, prompt + mark, max_tokens=30) == [expected]
+        expected = len(prompt + mark) - LONG_END
+        answer = driver.output[list(driver.output)[-1]][-5:]
+        prompt = [*prompt, mark[0], *answer]
+
+
 @pytest.mark.parametrize("overlap", [False, True])
 def test_snapshots_cost_no_further_step(overlap: bool) -> None:
     """Prompts with nothing to reuse take as many steps, of as many tokens, as without a prefix cache."""
@@ -81,9 +93,12 @@ def test_snapshots_cost_no_further_step(overlap: bool) -> None:
 
 
 def test_prompts_that_save_little_take_no_slot() -> None:
-    driver = stateful()
-    assert cached(driver, SHARED[:LEAST_SAVED], SHARED[:LEAST_SAVED]) == [0, 0]
-    assert cached(driver, SHARED[: LEAST_SAVED + 1], SHARED[: LEAST_SAVED + 1]) == [0, LEAST_SAVED]
+    least = SHARED[: LEAST_OWN + 1]
+    assert cached(stateful(), least, least) == [0, LEAST_OWN]
+    # The second one sees that prompts start alike, and takes it for the third.
+    assert cached(stateful(), least[:-1], least[:-1], least[:-1], max_tokens=1) == [0, 0, LEAST_OWN - 1]
+    fewest = SHARED[:LEAST_SAVED]
+    assert cached(stateful(), fewest, fewest, fewest, max_tokens=1) == [0, 0, 0]
 
 
 @pytest.mark.parametrize("overlap", [False, True])
@@ -215,6 +230,9 @@ def test_random_operations_never_use_a_wrong_state(
     while num_operations < most or not seen.all():
         assert num_operations < 50 * most, "hits, evictions, failures or retractions never happen"
         monkeypatch.setattr(sequence_states, "LEAST_SAVED", rng.choice([1, 4, 16]))
+        monkeypatch.setattr(sequence_states, "LEAST_OWN", rng.choice([1, 16, 64]))
+        monkeypatch.setattr(sequence_states, "LONG", rng.choice([8, 40, 2048]))
+        monkeypatch.setattr(sequence_states, "LONG_END", rng.choice([3, 16]))
         num_snapshots, num_tokens = rng.choice([0, 1, 2, 5, 20]), rng.choice([128, 256, 512])
         driver = EverythingStateful(rng, page_size, overlap, num_snapshots, num_tokens)
         for _ in range(AT_ONCE):

@@ -200,7 +200,7 @@ def test_experts_with_rounded_inputs_are_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changed", "reason"),
     [
-        (PACKED | {"format": "nvfp4-pack-quantized"}, "quantization_config.format is 'nvfp4-pack-quantized'"),
+        (PACKED | {"format": "mxfp4-pack-quantized"}, "quantization_config.format is 'mxfp4-pack-quantized'"),
         (PACKED | {"quantization_status": "frozen"}, "quantization_status is 'frozen'"),
         (PACKED | {"transform_config": {"R1": 1}}, "transform_config is"),
         (PACKED | {"sparsity_config": {"format": "sparse-24-bitmask"}}, "sparsity_config is"),

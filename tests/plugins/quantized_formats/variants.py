@@ -12,7 +12,7 @@ import torch
 
 from llmfw.core.testing import QuantizedExample
 
-from . import test_awq, test_compressed_tensors, test_fp8, test_gptq
+from . import test_awq, test_compressed_tensors, test_fp8, test_gptq, test_nvfp4
 from .folders import Written
 
 Make = Callable[[int, int, int], QuantizedExample]
@@ -36,6 +36,7 @@ def _written() -> Iterator[tuple[str, Mapping[str, Any], Write]]:
         yield name, given, lambda *sizes, given=given: test_compressed_tensors.write(*sizes, given)
     dense = test_compressed_tensors.PACKED | {"sparsity_config": {"format": "dense"}}
     yield "dense", dense, lambda *sizes: test_compressed_tensors.write(*sizes, dense)
+    yield "nvfp4", test_nvfp4.settings(), test_nvfp4.write
     for bits, size, is_symmetric in itertools.product((4, 8), (-1, 32), (True, False)):
         changed = {"bits": bits, "group_size": size, "sym": is_symmetric, "desc_act": size == 32}
         settings = test_gptq.SETTINGS | changed

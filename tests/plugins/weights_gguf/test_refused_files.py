@@ -15,7 +15,8 @@ from llmfw.core import ModelError
 
 pytest.importorskip("gguf")
 
-from llmfw.plugins.weights_gguf.header import read_header
+from llmfw.plugins.weights_gguf.experts import expert_config, expert_tensors
+from llmfw.plugins.weights_gguf.header import Header, TensorEntry, read_header
 from llmfw.plugins.weights_gguf.model_numbers import check_numbers
 from llmfw.plugins.weights_gguf.served_files import checked_header
 from llmfw.plugins.weights_gguf.tokenizer import write_tokenizer
@@ -74,7 +75,10 @@ def test_a_changed_byte_is_read_or_refused(tmp_path: Path, whole: bytes, at: int
         ("mmproj-m.gguf", {}, "reads images"),
         ("m.gguf", {"split__count": 3}, "one of 3 parts"),
         ("m.gguf", {"general__type": "adapter"}, "holds a adapter"),
-        ("m.gguf", {"llama__expert_count": 8}, "mixture of experts"),
+        ("m.gguf", {"llama__expert_count": "8"}, "mixture of experts of llama"),
+        ("m.gguf", {"llama__expert_feed_forward_length": 8}, "expert_feed_forward_length 8"),
+        ("m.gguf", {"llama__expert_weights_scale": 2.5}, "expert_weights_scale 2.5"),
+        ("m.gguf", {"llama__expert_gating_func": 2}, "expert_gating_func 2"),
         ("m.gguf", {"llama__rope__scaling__type": "yarn"}, "rope.scaling.type 'yarn'"),
         # Without a type, llama.cpp scales linearly.
         ("m.gguf", {"llama__rope__scaling__factor": 4.0}, "rope.scaling.factor 4.0"),
@@ -112,6 +116,37 @@ def test_numbers_without_effect_are_accepted(tmp_path: Path, metadata: dict[str,
     checked_header(tmp_path / "m.gguf")
 
 
+def test_mixtures_of_other_architectures_are_refused(tmp_path: Path) -> None:
+    write_gguf(tmp_path / "m.gguf", tiny_model("qwen2", num_hidden_layers=1), qwen2__expert_count=8)
+    with pytest.raises(ModelError, match=r"experts of qwen2; those of llama, qwen3moe are read"):
+        checked_header(tmp_path / "m.gguf")
+
+
+@pytest.mark.parametrize(
+    ("metadata", "expected"),
+    [
+        ({"expert_used_count": 9}, "9 as expert_used_count and 4 experts"),
+        ({}, "None as expert_used_count"),
+        ({"expert_used_count": 2}, "None as expert_feed_forward_length"),
+        ({"expert_used_count": 2, "expert_feed_forward_length": 0}, "0 as expert_feed_forward_length"),
+    ],
+)
+def test_contradictory_numbers_of_experts_are_refused(metadata: dict[str, int], expected: str) -> None:
+    numbers = {f"qwen3moe.{key}": value for key, value in ({"expert_count": 4} | metadata).items()}
+    with pytest.raises(ModelError, match=expected):
+        expert_config(Path("m.gguf"), "qwen3moe", Header(numbers, {}))
+
+
+@pytest.mark.parametrize(
+    ("shape", "model_type", "count"),
+    [((3, 8, 8), "mixtral", 4), ((4, 64), "qwen3_moe", 4), ((4, 8, 8), "qwen2", 0)],
+)
+def test_tensors_of_other_experts_are_refused(shape: tuple[int, ...], model_type: str, count: int) -> None:
+    entry = TensorEntry("blk.3.ffn_up_exps.weight", shape, 0, 0, 4096)
+    with pytest.raises(ModelError, match=rf"blk.3.ffn_up_exps.weight of .* and {count} experts"):
+        expert_tensors(Path("m.gguf"), entry, model_type, count)
+
+
 def test_old_transformers_is_refused_by_version(
     tmp_path: Path, whole: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -129,7 +164,7 @@ def test_numbers_for_each_layer_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("model_type", "kind", "expected"), [("stablelm", "F16", "'stablelm'"), ("llama", "IQ4_XS", "IQ4_XS")]
+    ("model_type", "kind", "expected"), [("stablelm", "F16", "'stablelm'"), ("llama", "TQ1_0", "TQ1_0")]
 )
 def test_unknown_formats_list_the_known(
     tmp_path: Path, whole: bytes, model_type: str, kind: str, expected: str
@@ -139,7 +174,7 @@ def test_unknown_formats_list_the_known(
 
     writer = GGUFWriter(tmp_path / "m.gguf", model_type)
     form = GGMLQuantizationType[kind]
-    data = np.zeros((1, 136), np.uint8) if kind == "IQ4_XS" else np.zeros((1, 4), np.float16)
+    data = np.zeros((1, 54), np.uint8) if kind == "TQ1_0" else np.zeros((1, 4), np.float16)
     writer.add_tensor("token_embd.weight", data, raw_dtype=form)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()

@@ -27,6 +27,7 @@ PATH = "llmfw.plugins.weights_gguf.gguf_loader:GGUFLoader"
 REGISTRY = Registry([Entry("weight_loader", "gguf", PATH, "weights_gguf", "llmfw-engine", "1", rank=80)])
 WINDOW = {"sliding_window": 24}
 GEMMA = WINDOW | {"query_pre_attn_scalar": 64, "tie_word_embeddings": True}
+ROPE = {"rope_parameters": {"rope_type": "default", "rope_theta": 10_000.0}}
 KINDS: dict[str, dict[str, Any]] = {
     "llama": {},
     "qwen2": {},
@@ -34,6 +35,15 @@ KINDS: dict[str, dict[str, Any]] = {
     "phi3": WINDOW,
     "gemma2": GEMMA | {"attn_logit_softcapping": 20.0},
     "gemma3_text": GEMMA,
+    "mixtral": ROPE | {"num_local_experts": 3, "num_experts_per_tok": 2},
+    "qwen3_moe": ROPE
+    | {
+        "num_experts": 5,
+        "num_experts_per_tok": 2,
+        "moe_intermediate_size": 512,
+        "norm_topk_prob": True,
+        "tie_word_embeddings": True,
+    },
 }
 
 
@@ -57,11 +67,12 @@ def _converted_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("model_type", "kind"),
     [
-        *[("llama", "Q4_K"), ("gemma2", "Q8_0")],
+        *[("llama", "Q4_K"), ("gemma2", "Q8_0"), ("mixtral", "Q8_0"), ("qwen3_moe", "IQ4_XS")],
         *also_each(
             *[(each, "F16") for each in KINDS],
             *[("llama", kind) for kind in ("F32", "BF16", "Q8_0", "Q6_K", "Q5_K", "Q3_K", "Q2_K")],
-            *[("llama", kind) for kind in ("Q5_0", "Q5_1", "Q4_0", "Q4_1", "IQ4_NL")],
+            *[("llama", kind) for kind in ("Q5_0", "Q5_1", "Q4_0", "Q4_1", "IQ4_NL", "IQ4_XS", "IQ3_S")],
+            *[("llama", kind) for kind in ("IQ3_XXS", "IQ2_S", "IQ2_XS", "IQ2_XXS")],
         ),
     ],
 )

@@ -171,9 +171,9 @@ def test_the_next_turn_starts_where_the_answer_ended(family: Family) -> None:
 
 def test_recorded_steps_with_snapshots_replay(tmp_path: Path) -> None:
     family, path, rng = Family("lfm2", tmp_path / "model"), tmp_path / "steps", random.Random(6)
-    engine = family.engine(chunked_prefill_size=16, record_steps=str(path), max_state_snapshots=2)
+    engine = family.engine(chunked_prefill_size=16, record_steps=str(path), max_state_snapshots=4)
     shared = draw(rng, 30)
-    outcomes = [answer(engine, [*shared, first, *draw(rng, 9)]) for first in range(2, 7)]
+    outcomes = [answer(engine, [*shared, first, *draw(rng, 40)]) for first in range(2, 7)]
     assert [cached(outcome) for outcome in outcomes] == [0, 0, 30, 30, 30]
     steps = list(replay(path, registry()))
     copies = [step.recorded.step.states for step in steps]
@@ -204,8 +204,8 @@ def test_snapshots_are_refused_where_none_can_be(tmp_path: Path) -> None:
 
 def test_mamba_1_keeps_no_snapshots_unless_asked(tmp_path: Path) -> None:
     """It computes what follows a cached prefix token by token, which can take longer than all at once."""
-    family, prompt = Family("mamba", tmp_path), draw(random.Random(8), 40)
-    for settings, num_cached in (({}, 0), ({"max_state_snapshots": 2}, 39)):
+    family, prompt = Family("mamba", tmp_path), draw(random.Random(8), 80)
+    for settings, num_cached in (({}, 0), ({"max_state_snapshots": 2}, 79)):
         engine = family.engine(**settings)
         answer(engine, prompt)
         outcome = answer(engine, prompt)

@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from llmfw.core.base.step import StateCopies
+from llmfw.core.base.step import NO_COPIES, StateCopies
 from llmfw.core.interfaces.forward_batch import ForwardBatch
-from llmfw.core.model.states.row_states import parts_of
+from llmfw.core.model.states import row_states
 from llmfw.core.model.states.state_mixer import Part, StateCall
 
 
-def batch(starts: list[int], counts: list[int]) -> ForwardBatch:
-    """Return a batch of sequences in rows 10, 11, …; those with one token come first."""
+def batch(starts: list[int], counts: list[int], rows: list[int] | None = None) -> ForwardBatch:
+    """Return a batch of sequences, in rows 10, 11, … if none are given; those with one token come first."""
     num = len(starts)
     kv_lens = np.array(starts) + counts
     positions = np.concatenate([np.arange(start, end) for start, end in zip(starts, kv_lens, strict=True)])
@@ -24,20 +24,28 @@ def batch(starts: list[int], counts: list[int]) -> ForwardBatch:
         slots=torch.zeros(len(positions), dtype=torch.long),
         query_lens=np.array(counts),
         kv_lens=kv_lens,
-        rows=torch.arange(10, 10 + num),
+        rows=torch.arange(10, 10 + num) if rows is None else torch.tensor(rows),
         page_table=torch.zeros(30, 1),
         num_single=counts.count(1),
         page_size=1,
     )
 
 
+def parts_of(given: ForwardBatch, states: StateCopies = NO_COPIES) -> list[Part]:
+    return row_states.parts_of(given, given.rows.numpy(), states)
+
+
+def numbers(given: slice | torch.Tensor | None) -> list[int]:
+    """Return the numbers of a range, or of a tensor."""
+    if given is None:
+        return []
+    return list(range(given.start, given.stop)) if isinstance(given, slice) else given.tolist()
+
+
 def plain(part: Part) -> tuple[list[int], list[int], int, bool, list[int]]:
     """Return a part's tokens, slots, tokens of each sequence, whether it continues, and the slot of a copy."""
-    tokens = part.tokens
-    places = list(range(tokens.start, tokens.stop)) if isinstance(tokens, slice) else tokens.tolist()
-    to = [] if part.copied_to is None else part.copied_to.tolist()
-    assert part.slots is not None
-    return places, part.slots.tolist(), part.num_tokens, part.continues, to
+    places, slots, to = numbers(part.tokens), numbers(part.slots), numbers(part.copied_to)
+    return places, slots, part.num_tokens, part.continues, to
 
 
 def copies(*each: tuple[int, int, int]) -> StateCopies:
@@ -50,6 +58,19 @@ def test_sequences_that_decode_are_one_part() -> None:
     [part] = parts_of(batch([4, 9], [1, 1]))
     assert part.tokens == slice(0, 2)
     assert plain(part) == ([0, 1], [10, 11], 1, True, [])
+
+
+def test_rows_of_a_range_are_in_order() -> None:
+    """A range of the states' storage is read and written in place, without being gathered."""
+    [part] = parts_of(batch([4, 9, 5], [1, 1, 1], [12, 10, 11]))
+    assert part.slots == slice(10, 13)
+    assert plain(part)[0] == [1, 2, 0]
+
+
+def test_rows_with_gaps_keep_their_order() -> None:
+    [part] = parts_of(batch([4, 9, 5], [1, 1, 1], [12, 10, 14]))
+    assert isinstance(part.slots, torch.Tensor)
+    assert plain(part)[:2] == ([0, 1, 2], [12, 10, 14])
 
 
 def test_pieces_are_parts_of_their_own() -> None:
@@ -99,6 +120,7 @@ def test_parts_have_each_token_once_in_order() -> None:
             (rng.choice([1, 1, 2, 5, 9]) for _ in range(rng.randrange(1, 6))), key=lambda n: n > 1
         )
         starts = [rng.choice([0, 3, 8]) for _ in counts]
+        order = rng.sample(range(10, 10 + len(counts) + rng.choice([0, 3])), len(counts))
         taken = [
             (i, starts[i] + offset, 20 + 10 * i + offset)
             for i, count in enumerate(counts)
@@ -106,17 +128,19 @@ def test_parts_have_each_token_once_in_order() -> None:
             if rng.random() < 0.3
         ]
         given = copies(*taken) if taken else StateCopies()
-        computed = {10 + i: start for i, start in enumerate(starts)}  # position of each row
+        computed = dict(enumerate(starts))  # position of each sequence
         found, firsts = [], np.cumsum(counts) - counts
-        for places, rows, num_tokens, continues, to in map(plain, parts_of(batch(starts, counts), given)):
-            for number, row in enumerate(rows):
+        for places, rows, num_tokens, continues, to in map(
+            plain, parts_of(batch(starts, counts, order), given)
+        ):
+            for number, i in enumerate(map(order.index, rows)):
                 own = places[number * num_tokens : (number + 1) * num_tokens]
-                first = firsts[row - 10] + computed[row] - starts[row - 10]
+                first = firsts[i] + computed[i] - starts[i]
                 assert own == list(range(first, first + num_tokens))
-                assert continues == (computed[row] > 0)
-                computed[row] += num_tokens
-                found += [(row - 10, computed[row], slot) for slot in to]
+                assert continues == (computed[i] > 0)
+                computed[i] += num_tokens
+                found += [(i, computed[i], slot) for slot in to]
         assert computed == {
-            10 + i: start + count for i, (start, count) in enumerate(zip(starts, counts, strict=True))
+            i: start + count for i, (start, count) in enumerate(zip(starts, counts, strict=True))
         }
         assert sorted(found) == taken
