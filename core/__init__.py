@@ -269,12 +269,7 @@ _HOMES = {
         "TooLargeError",
         "UnknownComponentError",
     ),
-    ".base.engine_info": (
-        "ComponentUse",
-        "EngineInfo",
-        "EngineStats",
-        "StepSeconds",
-    ),
+    ".base.engine_info": ("ComponentUse", "EngineInfo", "EngineStats", "StepSeconds"),
     ".base.histogram": ("Histogram",),
     ".base.replica_commands": (
         *("AddReplica", "DrainReplica", "ListReplicas", "RemoveReplica"),
@@ -296,12 +291,7 @@ _HOMES = {
     ),
     ".client.client": ("EngineClient", "ReplicaState", "RequestWatch"),
     ".interfaces.attention": ("AttentionBackend",),
-    ".interfaces.authenticator": (
-        "Authenticator",
-        "Credentials",
-        "Principal",
-        "Refusal",
-    ),
+    ".interfaces.authenticator": ("Authenticator", "Credentials", "Principal", "Refusal"),
     ".interfaces.batch_store": (
         "LineCrash",
         "BatchError",
