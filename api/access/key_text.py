@@ -9,8 +9,8 @@ from __future__ import annotations
 import hashlib
 import re
 
-from llmfw.core.base.config import TENANT_NAME
 from llmfw.core.base.errors import ConfigError
+from llmfw.core.base.setting_types import TENANT_NAME
 
 MAX_KEY = 512  # characters
 SHORT_KEY = 16  # characters

@@ -22,9 +22,9 @@ from typing import Any
 
 import pytest
 
-from llmfw.core.base.config import OptionValue
 from llmfw.core.base.described import described, message_of
 from llmfw.core.base.errors import LLMFWError
+from llmfw.core.base.setting_types import OptionValue
 from llmfw.core.base.user_cache import user_cache
 
 from .verdict import Promise, Verdict

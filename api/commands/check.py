@@ -26,7 +26,7 @@ from .check_others import KINDS, check_others, find_others
 
 if TYPE_CHECKING:
     from llmfw.api.checks.verdict import Promise, Verdict
-    from llmfw.core.base.config import OptionValue
+    from llmfw.core.base.setting_types import OptionValue
 
 NEEDS = ("pytest", "hypothesis")
 PAGE = "docs/testing_a_plugin.md"

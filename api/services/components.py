@@ -12,9 +12,10 @@ import msgspec
 from llmfw.api.media.vision import ImagePrompts
 from llmfw.api.text.generation_config import load_sampling_defaults
 from llmfw.api.text.grammar_check import GrammarChecker
-from llmfw.core.base.config import EngineConfig, OptionValue, ServerConfig
+from llmfw.core.base.config import EngineConfig, ServerConfig
 from llmfw.core.base.engine_info import EngineInfo
 from llmfw.core.base.errors import ComponentError, ConfigError, ModelError, UnknownComponentError
+from llmfw.core.base.setting_types import OptionValue
 from llmfw.core.base.user_path import user_path
 from llmfw.core.client.client import EngineClient
 from llmfw.core.grammars.messages import Limits

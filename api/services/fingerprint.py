@@ -9,8 +9,8 @@ import msgspec
 
 from llmfw.core.base.about import DISTRIBUTION, version_of
 from llmfw.core.base.allowed_values import as_text
-from llmfw.core.base.config import OptionValue
 from llmfw.core.base.engine_info import EngineInfo
+from llmfw.core.base.setting_types import OptionValue
 
 TELLING_KINDS = (
     "attention",

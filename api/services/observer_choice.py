@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from llmfw.core.base.config import OptionValue, ServerConfig
+from llmfw.core.base.config import ServerConfig
 from llmfw.core.base.errors import ConfigError
+from llmfw.core.base.setting_types import OptionValue
 from llmfw.core.plugin.defaults import default_name
 from llmfw.core.plugin.registry import Registry
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from llmfw.api.media.settings import media_policy
-from llmfw.core.base.config import EngineConfig, OptionValue, ServerConfig
+from llmfw.core.base.config import EngineConfig, ServerConfig
 from llmfw.core.base.errors import UnknownComponentError
+from llmfw.core.base.setting_types import OptionValue
 from llmfw.core.plugin.defaults import default_name
 from llmfw.core.plugin.grammar_choice import choose_grammar_backend
 from llmfw.core.plugin.option_keys import refuse_options

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 
 import click
 
-from llmfw.core.base.config import OptionValue
 from llmfw.core.base.errors import ConfigError, LLMFWError
+from llmfw.core.base.setting_types import OptionValue
 from llmfw.core.plugin.kinds import SEVERAL, spoken
 from llmfw.core.plugin.option_keys import check_option_keys, merged, unified
 

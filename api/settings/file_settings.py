@@ -12,8 +12,8 @@ import click
 import msgspec
 from click.core import ParameterSource
 
-from llmfw.core.base.config import OptionValue
 from llmfw.core.base.errors import ConfigError
+from llmfw.core.base.setting_types import OptionValue
 from llmfw.core.plugin.option_keys import unified
 
 from .component_options import OPTIONS, ComponentOption

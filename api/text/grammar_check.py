@@ -16,9 +16,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from time import monotonic
 
-from llmfw.core.base.config import OptionValue
 from llmfw.core.base.errors import ComponentFailedError, GrammarCostError, RequestError
 from llmfw.core.base.request import GrammarSpec
+from llmfw.core.base.setting_types import OptionValue
 from llmfw.core.grammars.messages import Launch, Limits
 from llmfw.core.grammars.prover import BackendFailureError, GrammarProver
 from llmfw.core.interfaces.tokenizer import Tokenizer

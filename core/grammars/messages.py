@@ -9,8 +9,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from llmfw.core.base.config import OptionValue
 from llmfw.core.base.request import GrammarSpec
+from llmfw.core.base.setting_types import OptionValue
 
 TOO_COMPLEX, TIMEOUT = "grammar_too_complex", "grammar_timeout"
 """Error codes of a `GrammarCostError`."""

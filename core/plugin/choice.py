@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from llmfw.core.base.config import OptionValue
 from llmfw.core.base.described import described
 from llmfw.core.base.errors import ComponentError, ConfigError
+from llmfw.core.base.setting_types import OptionValue
 
 from .containment import raise_if_process_ends
 from .registry import Entry, Registry

@@ -16,7 +16,7 @@ import msgspec
 from msgspec import ValidationError
 
 from llmfw.core.base.allowed_values import allowed_by, as_text
-from llmfw.core.base.config import OptionValue
+from llmfw.core.base.setting_types import OptionValue
 
 __all__ = [
     "NoOptions",

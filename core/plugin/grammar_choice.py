@@ -8,8 +8,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 
-from llmfw.core.base.config import OptionValue
 from llmfw.core.base.errors import ComponentError, RequestError
+from llmfw.core.base.setting_types import OptionValue
 from llmfw.core.interfaces.grammar import GrammarBackend
 from llmfw.core.interfaces.tokenizer import Tokenizer
 

@@ -23,7 +23,7 @@ from .option_keys import refuse_options
 from .registry import Registry
 
 if TYPE_CHECKING:
-    from llmfw.core.base.config import OptionValue
+    from llmfw.core.base.setting_types import OptionValue
 
 _HUB_NAME = r"\w([\w.-]*\w)?"
 _HUB_ID = re.compile(rf"(?!.*(--|\.\.))(?!.*\.git$)(?=.{{1,96}}$){_HUB_NAME}(/{_HUB_NAME})?", re.ASCII)

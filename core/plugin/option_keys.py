@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import TypeVar
 
-from llmfw.core.base.config import OptionValue
 from llmfw.core.base.errors import ConfigError
+from llmfw.core.base.setting_types import OptionValue
 
 from .kinds import INTERFACES, SEVERAL, import_path, spoken
 

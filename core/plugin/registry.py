@@ -35,7 +35,7 @@ from .torch_state import keeping_torch_state
 ComponentT = TypeVar("ComponentT")
 
 if TYPE_CHECKING:
-    from llmfw.core.base.config import OptionValue
+    from llmfw.core.base.setting_types import OptionValue
 
     from .calls import ComponentLedger
 

@@ -19,8 +19,8 @@ from typing import Any, TypeVar
 import numpy as np
 from msgspec.structs import force_setattr
 
-from llmfw.core.base.config import OptionValue
 from llmfw.core.base.request import Request
+from llmfw.core.base.setting_types import OptionValue
 from llmfw.core.interfaces.policy import Figures, Ordering, Places, Running, SchedulePolicy, Waiting
 from llmfw.core.plugin.asking import Asked, WrongAnswerError
 from llmfw.core.plugin.calls import ComponentCalls

@@ -16,8 +16,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from llmfw.core.base.config import OptionValue
 from llmfw.core.base.errors import ComponentError, ConfigError
+from llmfw.core.base.setting_types import OptionValue
 from llmfw.core.base.suggestion import did_you_mean
 from llmfw.core.plugin.component_options import with_keywords
 from llmfw.core.plugin.plugins import load_plugins

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from llmfw.core import Registry
-from llmfw.core.base.config import OptionValue
+from llmfw.core.base.setting_types import OptionValue
 from llmfw.core.schedule.cache.isolated_rule import IsolatedRule, choose_rule, isolated_rule
 from llmfw.core.schedule.isolated_policy import IsolatedPolicy, load_policy
 

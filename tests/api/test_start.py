@@ -14,8 +14,8 @@ from llmfw.api.chat.messages import check_messages
 from llmfw.api.chat.roles import role_probe
 from llmfw.api.services.components import build_chat_template
 from llmfw.api.services.fingerprint import TELLING_KINDS, system_fingerprint
-from llmfw.core.base.config import OptionValue
 from llmfw.core.base.errors import ConfigError
+from llmfw.core.base.setting_types import OptionValue
 from llmfw.core.interfaces.tokenizer import Tokenizer
 from llmfw.core.plugin.plugins import load_plugins
 

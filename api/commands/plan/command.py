@@ -17,7 +17,7 @@ from llmfw.api.settings.command import SettingsCommand
 from llmfw.api.settings.component_options import collect
 from llmfw.api.settings.loaded_plugins import plugins_of
 from llmfw.api.settings.options import like, model_of, model_option
-from llmfw.core.base.config import OptionValue
+from llmfw.core.base.setting_types import OptionValue
 from llmfw.core.model.files.model_folder import model_files
 from llmfw.core.plugin.model_name import resolve_model
 from llmfw.core.plugin.option_keys import refuse_options

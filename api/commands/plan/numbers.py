@@ -17,8 +17,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from llmfw.core.base.config import OptionValue
 from llmfw.core.base.errors import ModelError
+from llmfw.core.base.setting_types import OptionValue
 from llmfw.core.model.files.small_files import read_json
 
 from .choices import DTYPE_BYTES

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from llmfw.core.base.config import OptionValue
+from llmfw.core.base.setting_types import OptionValue
 from llmfw.core.interfaces.router import ReplicaView, RoutedRequest, Router
 from llmfw.core.plugin.asking import Asked, WrongAnswerError
 from llmfw.core.plugin.calls import ComponentCalls

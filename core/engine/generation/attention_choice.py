@@ -8,8 +8,9 @@ from functools import partial
 
 import torch
 
-from llmfw.core.base.config import EngineConfig, OptionValue
+from llmfw.core.base.config import EngineConfig
 from llmfw.core.base.errors import ComponentError, ConfigError
+from llmfw.core.base.setting_types import OptionValue
 from llmfw.core.interfaces.attention import AttentionBackend
 from llmfw.core.interfaces.kv_dtype import choose_kv_dtype
 from llmfw.core.interfaces.kv_storage import KVStorage

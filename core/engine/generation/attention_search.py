@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Generic, Literal, Protocol, TypeVar
 
-from llmfw.core.base.config import EngineConfig, OptionValue
+from llmfw.core.base.config import EngineConfig
 from llmfw.core.base.errors import ComponentError
+from llmfw.core.base.setting_types import OptionValue
 from llmfw.core.interfaces.attention import AttentionBackend
 from llmfw.core.plugin.choice import Choice, Rejection, choose
 from llmfw.core.plugin.registry import Entry, Registry

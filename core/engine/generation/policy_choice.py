@@ -7,9 +7,9 @@ import logging
 from collections.abc import Mapping
 
 from llmfw.core.base.allowed_values import as_text
-from llmfw.core.base.config import OptionValue
 from llmfw.core.base.control import PolicyInfo
 from llmfw.core.base.errors import ConfigError, RequestError
+from llmfw.core.base.setting_types import OptionValue
 from llmfw.core.interfaces.policy import SchedulePolicy
 from llmfw.core.plugin.registry import Registry
 from llmfw.core.schedule.isolated_policy import IsolatedPolicy, load_policy

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from llmfw.core.base.config import OptionValue
+from llmfw.core.base.setting_types import OptionValue
 from llmfw.core.interfaces.eviction_rule import CacheLeaf, EvictionRule
 from llmfw.core.plugin.asking import Asked, WrongAnswerError
 from llmfw.core.plugin.calls import ComponentCalls
