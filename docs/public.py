@@ -250,6 +250,7 @@ PUBLIC: dict[str, tuple[str, ...]] = {
         "EvictionRuleTests",
         "HTTPMiddlewareTests",
         "LogitsProcessorTests",
+        "MediaProcessorTests",
         "MiddlewareExample",
         "ModelAdapterTests",
         "QuantizationSchemeTests",

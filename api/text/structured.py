@@ -255,7 +255,7 @@ def _parsed(text: str, param: str) -> Any:
     try:
         return msgspec.json.decode(text)
     except (ValueError, RecursionError) as error:
-        raise RequestError(f"{param} is not valid JSON: {error}: {text!r:.100}", param=param) from error
+        raise RequestError(f"{param} is not valid JSON ({error}): {text!r:.100}", param=param) from error
 
 
 def _text(value: Any) -> str:

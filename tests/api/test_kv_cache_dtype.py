@@ -68,4 +68,4 @@ def test_the_dtype_changes_the_fingerprint(fp8_server: Served, demo_server: Serv
 def test_an_unknown_dtype_lists_the_known_ones() -> None:
     result = CliRunner().invoke(build_cli(), ["serve", "demo", "--kv-cache-dtype", "int8"])
     assert result.exit_code == 2
-    assert "'fp8_e4m3'" in result.output
+    assert "fp8, fp8_e4m3, fp8_e5m2" in result.output

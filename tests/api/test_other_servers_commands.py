@@ -21,7 +21,7 @@ def test_a_foreign_command_suggests_ours(command: str, here: str) -> None:
 
 def test_answers_name_existing_commands() -> None:
     named = {name for _, here in commands_of_others() for name in re.findall(r"`llmfw (\w+)", here)}
-    assert named <= {command.name for command in COMMANDS} | {"bench"}
+    assert named <= {command.name for command in COMMANDS} | {"bench", "models"}
 
 
 def test_an_unknown_command_stays_unknown() -> None:

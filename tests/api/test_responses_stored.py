@@ -258,6 +258,6 @@ def test_old_conversations_are_removed(tmp_path: Path) -> None:
         EchoEngine(), byte_tokenizer(tmp_path), stores={"responses": SqliteResponses(tmp_path, 2**20)}
     ) as served:
         made = create(served.openai(), "a")
-    options: Any = {"response_store": SqliteResponses(tmp_path, 2**20), "response_ttl_days": 1e-9}
-    with serving(EchoEngine(), byte_tokenizer(tmp_path), **options) as served:
+    stores = {"responses": SqliteResponses(tmp_path, 2**20)}
+    with serving(EchoEngine(), byte_tokenizer(tmp_path), stores=stores, response_ttl_days=1e-9) as served:
         wait_until(lambda: httpx.get(f"{served.url}/v1/responses/{made.id}").status_code == 404)

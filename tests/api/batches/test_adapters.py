@@ -38,7 +38,8 @@ async def says(caplog: pytest.LogCaptureFixture, text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("digest", "reason"), [("", "'red', which is not loaded"), ("second", "other files of")]
+    ("digest", "reason"),
+    [("", "'red', which is not loaded"), ("second", "files of the adapter 'red' have changed")],
 )
 async def test_a_restarted_batch_waits_for_its_adapter(
     tokenizer: Tokenizer, stores: Stores, caplog: pytest.LogCaptureFixture, digest: str, reason: str
@@ -65,7 +66,7 @@ async def test_answers_of_a_replaced_adapter_are_dropped(
         while len(rig.engine.requests) < 2:
             await asyncio.sleep(0.01)
         load(rig, "second")
-        await says(caplog, "other files of")
+        await says(caplog, "files of the adapter 'red' have changed")
         assert (await rig.batches.get(batch_id)).num_completed == 0
         load(rig, "first")
         assert (await rig.ended(batch_id)).num_completed == 2

@@ -32,8 +32,8 @@ def test_our_routes_declare_their_response_types(document):
 def test_our_post_routes_have_a_body_or_id(document):
     posts = {path: entry["post"] for path, entry in document["paths"].items() if "post" in entry}
     bare = [path for path, entry in posts.items() if "requestBody" not in entry and "{" not in path]
-    # there is one cache, and one server
-    assert bare == ["/admin/cache/flush", "/admin/wake", "/flush_cache", "/ping"]
+    # there is one cache, one kind of engine, and one server
+    assert bare == ["/admin/cache/flush", "/admin/replicas", "/admin/wake", "/flush_cache", "/ping"]
 
 
 def test_the_document_declares_the_key(tmp_path):

@@ -27,7 +27,7 @@ def test_a_run_goes_on_with_its_adapters_alone(tmp_path: Path) -> None:
     assert RunFolder(run, subject(a=red), "in.jsonl").is_resumed
     for other in (subject(), subject(a=adapter(tmp_path / "blue", "blue")), subject(a=red, b=red)):
         with pytest.raises(
-            ConfigError, match=r"this run started with other adapters: '[ab]' has other files"
+            ConfigError, match=r"this run started with other adapters: '[ab]' was added, removed or changed"
         ):
             RunFolder(run, other, "in.jsonl")
     adapter(red, "green")

@@ -57,6 +57,6 @@ async def test_images_cross_both_processes(tmp_path: Path) -> None:
     request = Request(id="c", prompt=expected.token_ids, sampling=GREEDY, media=expected.spans)
     (outcome,) = generate(engine, [request])
     assert " ".join(map(str, outcome.token_ids)) == first.id
-    hashes, others = (list(prompt_hashes(each, 16)) for each in (first, other))
-    assert hashes == list(prompt_hashes(request, 16))
+    hashes, others = (list(prompt_hashes(each, 16, {})) for each in (first, other))
+    assert hashes == list(prompt_hashes(request, 16, {}))
     assert hashes[0] != others[0]

@@ -55,7 +55,7 @@ def test_an_unknown_rule_names_the_known_ones() -> None:
 
 def test_a_wrong_option_names_the_rule() -> None:
     registry = load_plugins().registry
-    with pytest.raises(ConfigError, match=r"eviction rule 'ttl' .*eviction\.seconds: '0' is not"):
+    with pytest.raises(ConfigError, match=r"eviction rule 'ttl' .*eviction\.seconds is '0'; it must be"):
         choose_rule(registry, "ttl", {"eviction.seconds": "0"})
     with pytest.raises(ConfigError, match=r"eviction rule 'lru' has no option 'seconds'"):
         choose_rule(registry, "lru", {"eviction.seconds": "1"})

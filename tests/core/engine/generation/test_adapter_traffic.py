@@ -139,6 +139,8 @@ def test_a_reload_forgets_cached_prefixes(llama: Path) -> None:
     load(engine, "red", llama / "a0")
     assert (num_cached(), num_cached()) == (0, len(prompt) - 1)
     load(engine, "red", llama / "a0")
+    assert num_cached() == len(prompt) - 1  # the same files
+    load(engine, "red", llama / "a1")
     assert num_cached() == 0
 
 

@@ -142,7 +142,7 @@ def test_graphs_are_captured_up_to_needed_sizes(
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"chunked_prefill_size": 0}, "--chunked-prefill-size is 0; it must be at least 1, or -1"),
+        ({"chunked_prefill_size": 0}, "--chunked-prefill-size is 0; give 1 or more, or -1"),
         ({"mem_fraction_static": 0.1}, "raise --mem-fraction-static"),
     ],
 )

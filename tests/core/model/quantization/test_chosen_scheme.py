@@ -201,7 +201,7 @@ class Unsure(SixBit):
 
 
 def test_wrong_options_name_the_scheme() -> None:
-    with pytest.raises(ConfigError, match=r"scheme 'SixBit' .*quantization_scheme\.group: '3' is not"):
+    with pytest.raises(ConfigError, match=r"scheme 'SixBit' .*quantization_scheme\.group is '3'; it must be"):
         chosen(SixBit, group="3")
 
 
