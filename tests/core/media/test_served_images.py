@@ -34,6 +34,7 @@ async def answer(client: EngineClient, prompter: ImagePrompter, name: str, image
     return Request(id=" ".join(map(str, tokens)), prompt=request.prompt, sampling=GREEDY, media=request.media)
 
 
+@pytest.mark.long  # in short, test_seeing_model has the process that prepares images, and test_images the engine
 async def test_images_cross_both_processes(tmp_path: Path) -> None:
     """Tokens are those of an engine in this process, and a router sees images as the prefix cache does."""
     folder = save_vision_model(tmp_path, "qwen3-vl")

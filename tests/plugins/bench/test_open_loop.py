@@ -32,8 +32,8 @@ def test_poisson_times_have_their_rate_and_spread() -> None:
 
 
 def test_requests_do_not_wait_for_replies(metronome, measured):
-    """The server answers nobody before 20 requests run, which a fixed number at a time would never reach."""
-    server = metronome(waits_for=20)
+    """Of 50 requests in half a second, 20 run at once, which one at a time would never reach."""
+    server = metronome(delay=0.3)
     found = measured(server, "single", "--rate", 100, "--duration", 0.5, "--seed", 1)
     assert server.most_running >= 20
     assert (found["rate"], found["failed"]) == (100, 0)
