@@ -343,7 +343,9 @@ def test_metrics_count_images(served: Served) -> None:
     chat(served, part(b"nothing at all"))
     found = httpx.get(f"{served.url}/metrics").text
     values = dict(line.rsplit(" ", 1) for line in found.splitlines() if line.startswith("llmfw_image"))
-    assert float(values["llmfw_images_total"]) >= 1
+    families = [line.split()[2] for line in found.splitlines() if line.startswith("# TYPE")]
+    assert len(families) == len(set(families))
+    assert float(values["llmfw_images_accepted_total"]) >= 1
     assert float(values['llmfw_images_refused_total{reason="format"}']) >= 1
     assert float(values["llmfw_image_decode_seconds_count"]) >= 1
 
