@@ -17,8 +17,8 @@ if LENGTH not in LENGTHS:
 
 # For the tests of hypothesis that say nothing of their own. A busy machine draws slowly.
 BUSY = [HealthCheck.too_slow]
-settings.register_profile("short", max_examples=30, suppress_health_check=BUSY)
-settings.register_profile("full", max_examples=100, suppress_health_check=BUSY)
+settings.register_profile("short", max_examples=30, suppress_health_check=BUSY, deadline=None)
+settings.register_profile("full", max_examples=100, suppress_health_check=BUSY, deadline=None)
 
 SELECTION = () if LENGTH == "full" else ("-m", "not long")
 """Options for a test that runs pytest in a process of its own: leave out what is marked `long`."""

@@ -16,7 +16,9 @@ def image_families(counts: ImageCounts | None) -> Iterator[Metric]:
     """Yield the metric families of images; none if the server reads text only."""
     if counts is None:
         return
-    yield CounterMetricFamily("llmfw_images_accepted_total", "Images of requests that were read.", counts.accepted)
+    yield CounterMetricFamily(
+        "llmfw_images_accepted_total", "Images of requests that were read.", counts.accepted
+    )
     refused = CounterMetricFamily(
         "llmfw_images_refused_total", "Images of requests that were refused, by reason.", labels=("reason",)
     )

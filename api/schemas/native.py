@@ -81,9 +81,9 @@ class GenerateRequest(Body, kw_only=True):
             )
             for name in NativeSampling.__struct_fields__
         },
-        "audio_data": of_prompt("this server reads text only", "", []),
-        "image_data": of_prompt("this server reads text only", "", []),
-        "video_data": of_prompt("this server reads text only", "", []),
+        "audio_data": of_prompt("this server reads text and images only", "", []),
+        "image_data": of_prompt("images are image_url parts of a message in /v1/chat/completions", "", []),
+        "video_data": of_prompt("this server reads text and images only", "", []),
         "input_embeds": of_prompt("this server reads text or token ids", []),
         "positional_embed_overrides": of_prompt("this server reads text or token ids", []),
         "lora_id": absent("", [], why="adapters are models: name one as model in /v1/completions"),

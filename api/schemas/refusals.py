@@ -228,7 +228,7 @@ REFUSALS: Mapping[str, Refusal] = {
     "chat_template_kwargs": of_prompt("/v1/chat/completions takes it", {}),
     "continue_final_message": of_prompt("/v1/chat/completions takes it", False),
     "documents": of_prompt("write them into the prompt or the messages", []),
-    "images": of_prompt("this server reads text only", []),
+    "images": of_prompt("images are image_url parts of a message in /v1/chat/completions", []),
     "num_ctx": of_prompt("the length of the context is the server's: --context-length"),
     "parse_tool_calls": absent(True, why="send no tools, or tool_choice none, to get the text as it is"),
     "raw": of_prompt("/v1/completions takes prompts as they are", False),

@@ -47,7 +47,7 @@ def refuse_images(images: Any, param: str) -> None:
     if images:
         count = f"{len(images)} images" if isinstance(images, list) else "a value"
         raise RequestError(
-            f"{param} has {count}; this server reads text only: leave it out",
+            f"{param} has {count}; this route reads text only: leave it out, or send image_url parts to /v1/chat/completions",
             param=param,
             code="unsupported_parameter",
         )
