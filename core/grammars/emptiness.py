@@ -1,4 +1,4 @@
-"""Tells for which grammars an empty output is certainly wrong, without interpreting what only a backend can read."""
+"""Decides whether every output of a grammar has text. Interprets no grammar that only a backend can read."""
 
 from __future__ import annotations
 

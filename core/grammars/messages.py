@@ -135,7 +135,7 @@ class Unbuilt(msgspec.Struct, frozen=True, tag="unbuilt"):
 
     Attributes:
         message: reason.
-        is_refusal: whether the backend refuses this tokenizer, so that nothing is broken.
+        is_refusal: whether the backend refuses this tokenizer. If so, the backend is not faulty.
     """
 
     message: str

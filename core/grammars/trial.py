@@ -132,7 +132,7 @@ class _Trial:
             if not self._advance(state, self._allowed(state)):
                 return
             now = thread_time()
-            # The first step may take longer, as it may fill caches that later steps use.
+            # The first step may take longer, because it may fill caches that later steps use.
             if now - step_begun > self._step_s * (4 if step == 0 else 1):
                 raise GrammarCostError(
                     f"the grammar is too complex: choosing a token takes {1000 * (now - step_begun):.0f} ms, and the "
@@ -142,10 +142,10 @@ class _Trial:
                 return
 
     def _check_empty(self, state: Grammar, spec: GrammarSpec) -> None:
-        """Raise FailedCallError if a grammar that is finished at its start cannot be.
+        """Raise FailedCallError if a grammar wrongly counts as finished at its start.
 
-        Such a grammar makes every output empty. Whether a regular expression allows an empty output, only the
-        backend knows; its mask must then agree.
+        Such a grammar makes every output empty. Only the backend knows whether a regular expression allows an
+        empty output. So the backend's mask must agree.
         """
         if needs_text(spec):
             what = "JSON that fits a schema" if spec.kind == "json_schema" else "an output"

@@ -1,4 +1,4 @@
-"""Queue that serves tenants in turns, so that many jobs of one tenant do not delay those of others."""
+"""Queue that serves tenants in turns, so that many jobs of one tenant do not delay the jobs of others."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Generic, Protocol, TypeVar
 
 
 class Job(Protocol):
-    """What a queue needs to know of a job: an id, unique in the queue, and the tenant that it belongs to."""
+    """The attributes of a job that a queue needs: an id, unique in the queue, and a tenant."""
 
     @property
     def id(self) -> int:

@@ -1,4 +1,4 @@
-"""What an engine process leaves behind however it ends: its last steps, log lines and stacks.
+"""Keeps an engine's last steps, log lines and stacks, however the engine process ends.
 
 The engine writes them to memory that it shares with its client. The client reads them after the engine's end,
 for crash reports. Nothing is sent, and nothing is written to a disk.
@@ -24,9 +24,9 @@ from .step_ring import RING_BYTES, StepRecord, StepRing
 LOG_BYTES = 64 * 1024
 """Size of the last log lines that are kept, in bytes."""
 STACK_BYTES = 256 * 1024
-"""Size of the stacks that are kept, in bytes: those of about 100 threads."""
+"""Size of the stacks that are kept, in bytes: enough for about 100 threads."""
 WRITE_STACKS = signal.SIGUSR2
-"""Signal that makes an engine with a flight recorder write its stacks to it. SIGUSR1 writes them to stderr."""
+"""Signal that makes an engine write its stacks to its flight recorder. SIGUSR1 writes stacks to stderr."""
 
 
 class FlightFiles(msgspec.Struct, frozen=True):
@@ -93,7 +93,7 @@ class FlightRecorder:
     """The engine's side of a flight recorder.
 
     Args:
-        files: descriptors from the client, of which this object closes those that it maps.
+        files: descriptors from the client. This object closes `steps` and `log`.
     """
 
     def __init__(self, files: FlightFiles) -> None:
@@ -108,14 +108,14 @@ class FlightRecorder:
         self._steps.add(sizes)
 
     def take_log(self) -> None:
-        """Record all later lines of this process's log, in addition to where they go."""
+        """Record all later lines of this process's log, in addition to its usual output."""
         handler = RecentLogHandler(self._log, keeps_messages=self._files.keeps_messages)
         logging.getLogger().addHandler(handler)
 
     def take_stacks(self) -> None:
         """Record the stacks of all threads at a crash such as SIGSEGV, and at WRITE_STACKS.
 
-        They are then not written to stderr, where only SIGUSR1 still writes them.
+        These stacks are then not written to stderr. Only SIGUSR1 still writes stacks to stderr.
         """
         faulthandler.enable(self._files.stacks)
         faulthandler.register(WRITE_STACKS, self._files.stacks)

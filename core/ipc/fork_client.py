@@ -21,7 +21,7 @@ _ENVIRONMENT = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}  # threads 
 
 
 class UnableError(Exception):
-    """The process cannot run any job; the text is its reason."""
+    """The process cannot run any job; the text is the reason."""
 
 
 class ForkClient:
@@ -72,9 +72,9 @@ class ForkClient:
         """Wait until the process can run jobs.
 
         Raises:
-            UnableError: it cannot.
-            EOFError: it has ended.
-            TimeoutError: it was not ready in time.
+            UnableError: the process cannot run jobs.
+            EOFError: the process has ended.
+            TimeoutError: the process was not ready in time.
         """
         if self.is_ready:
             return
@@ -95,10 +95,10 @@ class ForkClient:
         return await self._receive()
 
     def take(self, size: int) -> bytes:
-        """Return what the last job has written to the memory file, and free the memory.
+        """Return the bytes that the last job has written to the memory file, and free the memory.
 
         Raises:
-            EOFError: there are not `size` bytes.
+            EOFError: the memory file has fewer than `size` bytes.
         """
         data = os.pread(self._memory, size, 0)
         os.ftruncate(self._memory, 0)

@@ -1,7 +1,7 @@
 """Runs jobs of a parent process, each in a forked child that may crash, hang or be killed.
 
-The process that forks holds what jobs need, such as libraries and a model's files, and never reads a job's data. It
-ends when its socket to the parent closes. `ForkClient` is the parent's side.
+The process that forks loads everything that jobs need, such as libraries and a model's files. It never reads
+a job's data. It ends when its socket to the parent closes. `ForkClient` is the parent's side.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ READY = b""
 
 
 class ForkedWork(Protocol):
-    """What children do. Jobs and answers are messages; larger data is in the memory file."""
+    """The work that children do. Jobs and answers are messages; larger data is in the memory file."""
 
     def longest_s(self, job: bytes) -> float:
         """Return the seconds after which a child is killed."""
 
     def run(self, job: bytes, memory: int) -> bytes:
-        """Do a job, and return the answer. Runs in a child, which ends then.
+        """Do a job, and return the answer. Runs in a child, which then ends.
 
         Args:
-            memory: descriptor of the memory file, with what the parent has put there.
+            memory: descriptor of the memory file, with the data from the parent.
         """
 
     def too_slow(self, job: bytes) -> bytes:
@@ -105,7 +105,7 @@ class ForkServer:
 
 
 def connected() -> ForkServer:
-    """Return the server of this process: on the socket at standard input, with the memory file of the last argument."""
+    """Return this process's server. Standard input is its socket, and the last argument its memory file."""
     settle()
     descriptor = os.dup(0)
     with open(os.devnull, "rb") as nothing:

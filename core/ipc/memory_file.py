@@ -1,4 +1,4 @@
-"""Files that exist in memory alone, which a process and its children share."""
+"""Files that exist only in memory, which a process and its children share."""
 
 from __future__ import annotations
 

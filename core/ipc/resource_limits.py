@@ -19,7 +19,7 @@ def limited(cpu_s: float, memory_mb: int) -> Iterator[None]:
 
     Args:
         cpu_s: CPU time in seconds. The process is ended at most 3 seconds later.
-        memory_mb: private memory in addition to what the process has now, in MiB.
+        memory_mb: private memory in addition to the memory that the process has now, in MiB.
     """
     set_soft(resource.RLIMIT_CPU, int(process_time() + cpu_s) + 2)
     if sys.platform == "linux":

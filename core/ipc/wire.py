@@ -35,7 +35,7 @@ class Launch(msgspec.Struct, frozen=True):
         sockets: file descriptors of the inherited sockets, one for each client.
         heartbeat: file descriptor of the shared memory for progress reports; None: the engine reports no
             progress.
-        flight: shared memory for what the engine leaves behind at its end; None: nothing is kept.
+        flight: shared memory of the flight recorder; None: nothing is recorded.
     """
 
     config: EngineConfig

@@ -1,4 +1,4 @@
-"""Gives jobs to processes that run them in forked children, tenants in turns."""
+"""Runs jobs in forked children of other processes, and serves tenants in turns."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class WorkPool:
 
     Args:
         command: command that starts a process.
-        what: what the jobs are, for messages, such as "images to be decoded".
+        what: plural noun phrase for the jobs, for messages, such as "images to be decoded".
         size: number of jobs that run at a time, each in a process of its own.
         max_waiting: maximum number of jobs that wait.
     """
@@ -61,14 +61,15 @@ class WorkPool:
         """Run a job, and return its result.
 
         Args:
-            use: function that asks a process. If it raises LLMFWError, the process is used again; if it raises OSError,
-                EOFError or TimeoutError, the process is ended, as it no longer does what it should.
+            use: function that asks a process. If it raises LLMFWError, the process is used again; if it
+                raises OSError, EOFError or TimeoutError, the process is ended, because it no longer works
+                correctly.
             tenant: tenant of the job; tenants are served in turns.
 
         Raises:
             OverloadedError: too many jobs wait, the process has ended, or the pool is closed.
             ComponentError: the processes cannot run any job; gives their reason.
-            LLMFWError: as `use` raises it.
+            LLMFWError: `use` raised it.
         """
         if self._closed:
             raise OverloadedError("the server is shutting down")
@@ -99,7 +100,8 @@ class WorkPool:
     def _advance(self) -> None:
         """Start waiting jobs while fewer run than are allowed.
 
-        Only one process starts at a time: what it loads may take long, and more of them would take longer.
+        Only one process starts at a time, because loading may be slow, and parallel starts would make it
+        slower.
         """
         while self._has_place() and (job := self._queue.pop()) is not None:
             if job.done.done():
@@ -162,7 +164,7 @@ class WorkPool:
             raise
 
     async def _until_ready(self, client: ForkClient) -> None:
-        """Wait until a new process is ready, and let the next one start then."""
+        """Wait until a new process is ready, then let the next process start."""
         if client.is_ready:
             return
         try:

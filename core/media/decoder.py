@@ -1,4 +1,4 @@
-"""Decodes clients' images in processes of their own, tenants in turns."""
+"""Decodes clients' images in separate processes, and serves tenants in turns."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class ImageDecoder:
         return await self._image(client, outcome)
 
     async def _image(self, client: ForkClient, decoded: Decoded) -> Image:
-        """Read the pixels from the memory file, and compute their digest here, as a child might forge it."""
+        """Read the pixels from the memory file, and compute their digest here, which a child might forge."""
         width, height = decoded.width, decoded.height
 
         def read() -> Image:

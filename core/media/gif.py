@@ -15,7 +15,7 @@ _EXTENSION, _IMAGE, _TRAILER = 0x21, 0x2C, 0x3B
 def outline_of(data: bytes) -> Outline:
     """Return the outline of a GIF; raise ImageRefusedError if it is incomplete or damaged.
 
-    The size is that of the screen, or larger if the first frame does not fit into it.
+    The size is the size of the screen, or larger if the first frame does not fit into the screen.
     """
     try:
         return _read(data)
@@ -53,7 +53,7 @@ def _table_bytes(flags: int) -> int:
 
 
 def _after_blocks(data: bytes, place: int) -> int:
-    """Return the place after a chain of sub-blocks, of which an empty one is the last."""
+    """Return the place after a chain of sub-blocks, which ends with an empty sub-block."""
     while size := data[place]:
         place += size + 1
     return place + 1

@@ -12,7 +12,7 @@ _ALONE = frozenset({0x01, *range(0xD0, 0xD8)})
 """Markers without a segment."""
 _SCAN, _END, _START = 0xDA, 0xD9, 0xD8
 _NEXT_MARKER = re.compile(rb"\xff+([^\x00\xff\xd0-\xd7])")
-"""A marker among compressed pixels, in which a zero follows each 0xff."""
+"""A marker after compressed pixels. Within compressed pixels, a zero follows each 0xff."""
 
 
 def outline_of(data: bytes) -> Outline:

@@ -1,4 +1,4 @@
-"""The limits on images, and the exception for those that exceed them or cannot be read."""
+"""The limits on images, and the exception for images that exceed a limit or cannot be read."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ Reason = Literal[
     "address",
     "number",
 ]
-"""Why an image was refused, for metrics: unknown format, more than one frame, an incomplete or invalid file, data
-beyond the picture, too small or too large, too many bytes, too much time or memory, a crash of its decoder, a
-source that gives no image, an address that may not be used, too many images."""
+"""The reason why an image was refused, for metrics: unknown format, more than one frame, an incomplete or
+invalid file, data beyond the picture, too small or too large, too many bytes, too much time or memory, a
+crash of its decoder, a source that gives no image, an address that may not be used, too many images."""
 
 REASONS: tuple[Reason, ...] = Reason.__args__  # type: ignore[attr-defined]
 
@@ -62,7 +62,7 @@ class ImageRefusedError(LLMFWError):
     """An image that is not accepted.
 
     Args:
-        message: what is wrong with the image, as the predicate of a sentence about it, and what to do.
+        message: the error, as the predicate of a sentence about the image, and what to do.
     """
 
     def __init__(self, reason: Reason, message: str) -> None:

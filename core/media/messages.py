@@ -1,6 +1,6 @@
 """Jobs for the processes that decode images, and their answers, encoded with msgpack.
 
-The bytes of files and pixels are not in them, but in the memory file that both processes have open.
+The bytes of files and pixels are not in the messages, but in the memory file that both processes have open.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from .limits import ImageLimits, Reason
 
 
 class Job(msgspec.Struct, frozen=True, tag="job"):
-    """A file to decode. It starts at the first byte of the memory file, which the pixels then replace.
+    """A file to decode. It starts at the first byte of the memory file. The pixels then replace the file.
 
     Attributes:
         size: size of the file in bytes.
@@ -30,7 +30,7 @@ class Decoded(msgspec.Struct, frozen=True, tag="decoded"):
 
 
 class Refused(msgspec.Struct, frozen=True, tag="refused"):
-    """Why an image is not accepted; the fields of an `ImageRefusedError`."""
+    """The reason why an image is not accepted; the fields of an `ImageRefusedError`."""
 
     reason: Reason
     message: str

@@ -8,7 +8,7 @@ from .limits import ImageRefusedError
 
 
 class Outline(msgspec.Struct, frozen=True):
-    """What the structure of an image file says.
+    """The facts that the structure of an image file gives.
 
     Attributes:
         width, height: size in pixels, before its orientation is applied.

@@ -97,12 +97,12 @@ def to_rgb(opened: Pillow.Image) -> Pillow.Image:
 
 
 def _of_8_bits(picture: Pillow.Image) -> Pillow.Image:
-    """Return a gray picture of 16 bits as one of 8. Pillow's own conversion would cut bright values off."""
+    """Convert a gray picture from 16 bits to 8. Pillow's own conversion would clip bright values."""
     if not picture.mode.startswith("I"):
         return picture
     both = (picture if picture.mode == "I;16" else picture.convert("I;16")).tobytes("raw", "I;16B")
     upper, lower = (Pillow.frombytes("L", picture.size, both[start::2]) for start in (0, 1))
-    transparent = picture.info.get("transparency")  # the gray that is, of 16 bits
+    transparent = picture.info.get("transparency")  # the 16-bit gray value that is transparent
     if not isinstance(transparent, int):
         return upper
     fits = [
@@ -127,7 +127,7 @@ def _in_srgb(picture: Pillow.Image, profile: Any) -> Pillow.Image:
     if isinstance(profile, bytes) and 0 < len(profile) <= _MAX_PROFILE:
         with contextlib.suppress(
             OSError, ValueError, TypeError, ImageCms.PyCMSError
-        ):  # it fits other pictures
+        ):  # the profile is unusable, or for pictures of another mode
             found = ImageCms.ImageCmsProfile(io.BytesIO(profile))
             if "sRGB" not in ImageCms.getProfileDescription(found):  # a conversion would only round pixels
                 converted = ImageCms.profileToProfile(picture, found, _SRGB, outputMode="RGB")

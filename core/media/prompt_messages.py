@@ -1,6 +1,7 @@
 """Jobs for the processes that prepare images for a model, and their answers, encoded with msgpack.
 
-The text, the pixels and the finished prompt are not in them, but in the memory file that both processes have open.
+The text, the pixels and the finished prompt are not in the messages, but in the memory file that both
+processes have open.
 """
 
 from __future__ import annotations
@@ -26,14 +27,14 @@ class Setup(msgspec.Struct, frozen=True):
 
 
 class Source(msgspec.Struct, frozen=True):
-    """What a prompt is made of: a text with a placeholder for each image, and the images."""
+    """The source of a prompt: a text with a placeholder for each image, and the images."""
 
     text: str
     images: tuple[Image, ...]
 
 
 class PromptJob(msgspec.Struct, frozen=True):
-    """A prompt to make. Its `Source` is at the beginning of the memory file, which the `MediaPrompt` then replaces.
+    """A prompt to make. The `MediaPrompt` replaces its `Source` at the beginning of the memory file.
 
     Attributes:
         size: size of the encoded source, in bytes.
@@ -58,7 +59,7 @@ class Made(msgspec.Struct, frozen=True, tag="made"):
 
 
 class Rejected(msgspec.Struct, frozen=True, tag="rejected"):
-    """Why no prompt can be made of this text and these images: what the client is told."""
+    """The reason, for the client, why no prompt can be made of this text and these images."""
 
     message: str
 

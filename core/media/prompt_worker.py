@@ -1,6 +1,7 @@
 """Process that prepares images for a model, each prompt in a forked child within limits.
 
-It builds the media processor once, which may import torch. The API process imports neither.
+The process builds the media processor once. The processor may import torch. The API process imports neither
+the processor nor torch.
 """
 
 from __future__ import annotations
@@ -72,10 +73,10 @@ class Preparing:
 
 
 def build(setup: Setup) -> MediaProcessor:
-    """Return the media processor, after a prompt with a small image, by which it loads what it needs.
+    """Build the media processor, and make one prompt with a small image, so that all its code is loaded.
 
     Raises:
-        LLMFWError: it cannot be built.
+        LLMFWError: the media processor cannot be built.
     """
     given: dict[str, Any] = {
         name: tuple(value) if isinstance(value, list) else value for name, value in setup.entry.items()

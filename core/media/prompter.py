@@ -1,4 +1,4 @@
-"""Makes prompts of texts and images by the model's media processor, in processes of their own."""
+"""Makes prompts of texts and images with the model's media processor, in separate processes."""
 
 from __future__ import annotations
 
@@ -91,8 +91,8 @@ class ImagePrompter:
 
         Raises:
             RequestError: the text does not have a placeholder for each image, or an image cannot be prepared.
-            ComponentError: the media processor cannot be built, or makes something else than a prompt.
-            ComponentFailedError: it raised an exception, which the log has.
+            ComponentError: the media processor cannot be built, or makes something other than a prompt.
+            ComponentFailedError: the media processor raised an exception, which is logged.
             OverloadedError: too many prompts wait, or the process ended.
         """
         data = encode(Source(text, tuple(images)))

@@ -1,4 +1,4 @@
-"""Finds out what an image file is and how it is built, from its bytes alone and before anything is decoded."""
+"""Determines the format and the structure of an image file from its bytes, before decoding."""
 
 from __future__ import annotations
 
@@ -83,8 +83,8 @@ def _format_of(data: bytes) -> str:
 def _check_rest(name: str, data: bytes, end: int) -> None:
     """Raise ImageRefusedError if a file holds more than its picture.
 
-    Cameras append previews and depth maps to JPEGs, so that these may have further data, unless it looks like a
-    file of another kind. The other formats may be followed by zeros only.
+    Cameras append previews and depth maps to JPEGs. So a JPEG may have further data, unless the data looks
+    like a file of another kind. After the picture of another format, only zeros may follow.
     """
     if b"%PDF-" in data[:_PDF_PLACE]:
         raise ImageRefusedError("extra_data", f"is a {name} and a PDF at once; send the picture alone")

@@ -1,7 +1,7 @@
 """Loads a decoder of text, and turns it into the model that llmfw serves, before any module pass.
 
-The model is adapted to llmfw's attention, reduced to what computes with text, quantized if requested, and its
-projections are merged.
+The model is adapted to llmfw's attention, reduced to the modules that compute with text, quantized if
+requested, and its projections are merged.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ class DecoderLoading:
     """How a decoder is loaded and served. Decided before any weights are read.
 
     Attributes:
-        loading: what is loaded of the checkpoint.
-        adapter: adapter that makes the model use llmfw's attention; None: transformers does.
+        loading: the plan for loading the checkpoint.
+        adapter: adapter that makes the model use llmfw's attention; None: transformers' own code does so.
         num_layers: number of layers in the model's config.
         vocab_size: width of the logits.
         context_length: maximum length of a sequence in tokens.
@@ -78,11 +78,11 @@ class DecoderLoading:
 
 
 def load_decoder(decoder: DecoderLoading) -> tuple[nn.Module, QuantizedSize, ImageEncoder | None]:
-    """Load a decoder, adapt it, keep what computes with text, quantize it if requested, and merge its projections.
+    """Load a decoder, adapt it, keep its text modules, quantize it if requested, and merge its projections.
 
     Returns:
-        The model in evaluation mode, the size of its quantized weights, and what reads images; None if it is served
-        without images.
+        The model in evaluation mode, the size of its quantized weights, and the encoder of images (None if
+        the model is served without images).
 
     Raises:
         ModelError: the model cannot be loaded or served.

@@ -1,4 +1,4 @@
-"""Says what is loaded of a checkpoint and how, and loads that as a module of transformers."""
+"""Decides which parts of a checkpoint to load and how, and loads them as a transformers module."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Loading:
-    """What is loaded of a checkpoint, and how. Decided before any weights are read.
+    """The plan for loading a checkpoint. Decided before any weights are read.
 
     Attributes:
         model: the model's folder or hub id.
         hf_config: the model's config.
         auto_class: class of transformers that loads the model, such as `AutoModelForCausalLM`.
-        weights: where the weights are read from; None: they are random.
+        weights: source of the weights; None: the weights are random.
         dtype: dtype of the weights before they are quantized.
         device: target device.
         scheme: quantization scheme; None: the weights stay as they are.
@@ -86,7 +86,7 @@ class Loading:
         return cls(config.model, hf_config, auto_class, weights, dtype, device, scheme)
 
     def quantize(self, module: Any) -> QuantizedSize:
-        """Quantize a loaded module if a scheme is chosen; return the size of what was quantized."""
+        """Quantize a loaded module if a scheme is chosen; return the size of the quantized weights."""
         return QuantizedSize() if self.scheme is None else quantize(module, self.scheme)
 
     def blaming_scheme(self) -> AbstractContextManager[None]:
@@ -95,13 +95,16 @@ class Loading:
 
 
 def _stored_dtype(hf_config: Any) -> Any:
-    """Return the dtype that a config names for its text or, as Gemma 3's do, for the whole; None if it names none."""
+    """Return the dtype that a config names for the text part or the whole model; None if there is none.
+
+    Gemma 3's configs name the dtype of the whole model.
+    """
     parts = (hf_config.get_text_config(decoder=True), hf_config)
     return next((found for part in parts if (found := getattr(part, "dtype", None))), None)
 
 
 def quiet_transformers() -> None:
-    """Turn off what transformers prints while it loads a model, except its progress on a terminal."""
+    """Turn off transformers' output while it loads a model, except its progress on a terminal."""
     transformers_logging.set_verbosity_error()
     if not sys.stderr.isatty():
         transformers_logging.disable_progress_bar()
@@ -132,9 +135,9 @@ def load_module(loading: Loading, **options: Any) -> tuple[PreTrainedModel, Diff
 
 
 def _attention_for(hf_config: Any) -> dict[str, str]:
-    """Return the arguments that make transformers compute a model's attention right; usually none.
+    """Return the arguments that make transformers compute a model's attention correctly; usually none.
 
-    In transformers 5.17, the default of a model whose attention has a soft cap (Gemma 2) leaves the cap out.
+    In transformers 5.17, the default attention of a model with a soft cap (Gemma 2) ignores the cap.
     """
     text_config = hf_config.get_text_config(decoder=True)
     has_cap = getattr(text_config, "attn_logit_softcapping", None) is not None
@@ -154,7 +157,7 @@ def _random_module(loading: Loading, options: dict[str, Any]) -> PreTrainedModel
 
 
 def weight_bytes(module: nn.Module, quantized: QuantizedSize) -> int:
-    """Return the size of a module's weights in bytes, with those that are quantized."""
+    """Return the size of a module's weights in bytes, including quantized weights."""
     return quantized.num_bytes + sum(parameter.nbytes for parameter in module.parameters())
 
 
@@ -163,7 +166,7 @@ def log_loaded(loading: Loading, module: nn.Module, num_bytes: int, started: flo
 
     Args:
         num_bytes: size of its weights in bytes.
-        started: when loading started, as `time.perf_counter` gives it.
+        started: time at which loading started, from `time.perf_counter`.
     """
     logger.info(
         "Load weight end. type=%s, dtype=%s, quantization=%s, avail mem=%s, mem usage=%s, elapsed=%.2f s",

@@ -49,7 +49,7 @@ class LoadedModel:
         num_bytes: size of the weights in bytes.
         module_passes: names of the module passes that changed the model, in the order of their application.
         has_own_threads: whether the model computes on threads other than torch's (see `ModulePass`).
-        weights: where its weights were read from; None: they are random.
+        weights: source of the weights; None: the weights are random.
         states: layers that keep states between steps, by index.
         adapters: room for adapters; None: there is none.
         images: its parts that read images; None: it is served without them.

@@ -1,7 +1,7 @@
-"""A linear layer to which adapters add, each to the rows of its own sequences.
+"""A linear layer with adapters. Each adapter adds its output to the rows of its own sequences.
 
-The base's product runs unchanged, on all rows. Rows without an adapter are not written to, so their results are those
-of the base to the bit.
+The base's product runs unchanged, on all rows. Rows without an adapter are not written to, so their results
+equal the base's results bit for bit.
 
              slot 0    slot 1    slot 2
     down   [ rank × parts × in_features | ...         ]   one stack: an adapter's rows are together
@@ -20,7 +20,7 @@ from .row_groups import Batched, RowGroups
 
 
 class CurrentRows:
-    """The rows of the running step that belong to adapters. All adapted layers of a model read the same object.
+    """The rows of the running step that belong to adapters. A model's adapted layers share one object.
 
     Attributes:
         groups: the rows; None: no row belongs to an adapter.
@@ -36,7 +36,7 @@ class AdaptedLinear(nn.Module):
     Args:
         base: the layer itself; any module that maps [..., in_features] to a new tensor [..., out_features].
         sizes: number of outputs of each projection that is merged in the layer; one number for an unmerged layer.
-        num_slots: number of adapters that have room.
+        num_slots: number of adapters that fit into the layer at once.
         max_rank: highest rank of an adapter.
         like: tensor with the device and dtype of the hidden states.
         current: the running step's rows.
@@ -86,10 +86,11 @@ class AdaptedLinear(nn.Module):
         return sum(buffer.nbytes for buffer in self.buffers(recurse=False))
 
     def write(self, slot: int, parts: Mapping[int, LowRank]) -> None:
-        """Let an adapter's weights take the place of a slot's.
+        """Replace the weights in a slot with an adapter's weights.
 
         Args:
-            parts: index of each adapted projection → what the adapter adds to it; empty: nothing.
+            parts: index of each adapted projection → the adapter's matrices for it; empty: the slot adds
+                nothing.
         """
         first, last = slot * self.max_rank, (slot + 1) * self.max_rank
         rank = max((each.rank for each in parts.values()), default=0)
@@ -107,7 +108,7 @@ class AdaptedLinear(nn.Module):
         groups = self._current.groups
         if groups is None or not any(self._ranks[slot] for slot in groups.slots):
             return output
-        output = output.contiguous()  # no copy, but of a layer that returns its output transposed
+        output = output.contiguous()  # copies only a transposed output
         rows, results = hidden.reshape(-1, self.in_features), output.view(-1, self.out_features)
         assert len(rows) == groups.num_rows, "an adapted layer is computed for some rows only"
         if groups.batched is not None:
@@ -119,7 +120,7 @@ class AdaptedLinear(nn.Module):
     def _add(
         self, rows: torch.Tensor, results: torch.Tensor, slot: int, indices: torch.Tensor | None
     ) -> None:
-        """Add what one slot's adapter adds to its rows.
+        """Add the output of one slot's adapter to the slot's rows.
 
         Args:
             indices: the rows; None: all.
@@ -137,7 +138,7 @@ class AdaptedLinear(nn.Module):
             results.index_add_(0, indices, _joined(raised))
 
     def _add_batched(self, rows: torch.Tensor, results: torch.Tensor, batched: Batched) -> None:
-        """Add what the adapters of several slots add, in one batched product."""
+        """Add the outputs of several slots' adapters, in one batched product."""
         first, last, parts = batched.first, batched.last, len(self.sizes)
         hidden = rows[batched.padded]
         downs = self.down.view(-1, self.max_rank * parts, self.in_features)[first:last]

@@ -1,6 +1,6 @@
-"""Reads PEFT's adapter_config.json. Refuses what would need other computations than those of LoRA.
+"""Reads PEFT's adapter_config.json. Refuses adapters that need other computations than LoRA's.
 
-A field that changes what an adapter computes must not be overlooked. So a field that is not known here must be unset.
+An unknown field could change the results of an adapter. So fields that are unknown here must be unset.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _WITHOUT_EFFECT = frozenset(
         "runtime_config", "sample_scaler", "scale", "stable_gamma", "use_entropy", "velora_config",
     }
 )  # fmt: skip
-"""Fields that matter only in training, or to fields that are refused."""
+"""Fields that affect only training, or only fields that are refused."""
 
 _REFUSED = {
     "use_dora": "it is a DoRA adapter, which scales the base's own weights",
@@ -46,10 +46,10 @@ _REFUSED = {
     "kasa_config": "it is a KaSA adapter, which changes the base's weights",
     "ensure_weight_tying": "it ties weights of its own (ensure_weight_tying)",
 }
-"""Field → what it makes of the adapter if it is set."""
+"""Field → description of an adapter that sets the field."""
 
 _CHANGE_THE_BASE = ("pissa", "olora", "loftq", "corda", "lora_ga")
-"""Values of `init_lora_weights`, or their starts, with which PEFT changes the base's weights before training."""
+"""Values of `init_lora_weights`, or their prefixes, for which PEFT first changes the base's weights."""
 
 _READ = frozenset(
     {
@@ -79,14 +79,14 @@ class _Fields(msgspec.Struct, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class AdapterConfig:
-    """What an adapter's config says.
+    """The settings in an adapter's config.
 
     Attributes:
         targets: the modules that the adapter adapts.
         rank: rank of modules without a rank of their own.
         alpha: alpha of modules without an alpha of their own.
         has_root_scale: whether the scale is alpha / sqrt(rank), as in rsLoRA; if not, alpha / rank.
-        ranks, alphas: pattern of module names → rank, and alpha, of these modules.
+        ranks, alphas: pattern of module names → the rank, or the alpha, of these modules.
     """
 
     targets: ModulePatterns
@@ -102,7 +102,7 @@ class AdapterConfig:
         return self.rank if key is None else self.ranks[key]
 
     def scale_of(self, module: str) -> float:
-        """Return the factor of what a module's low-rank layers add."""
+        """Return the factor for the output of a module's low-rank layers."""
         key, rank = matching_pattern(self.alphas, module), self.rank_of(module)
         alpha = self.alpha if key is None else self.alphas[key]
         return alpha / (math.sqrt(rank) if self.has_root_scale else rank)
@@ -124,7 +124,7 @@ def read_adapter_config(folder: Path) -> AdapterConfig:
 
 
 def config_of(found: Mapping[str, Any]) -> AdapterConfig:
-    """Return the config in the fields of an adapter_config.json.
+    """Build the config from the fields of an adapter_config.json.
 
     Raises:
         ModelError: the adapter is of a kind that is not served; the message is the reason.

@@ -26,15 +26,15 @@ _OTHERS = {
     ".bias": "it has biases, which are not served",
     "modules_to_save": "it brings whole modules of its own",
 }
-"""Part of a tensor's name → what it makes of the adapter."""
+"""Part of a tensor's name → description of an adapter with such a tensor."""
 
 
 @dataclass(frozen=True, slots=True)
 class BaseLinears:
-    """The linear layers of a base model, as far as an adapter's files are checked against them.
+    """The facts about a base model's linear layers that an adapter's files must match.
 
     Attributes:
-        sizes: name of each layer that can be adapted → its number of inputs and of outputs.
+        sizes: name of each layer that can be adapted → the layer's numbers of inputs and outputs.
         refused: name of each other linear layer → why it cannot be adapted.
         heads: names of the output layers.
         modules: names of all modules.
@@ -51,7 +51,7 @@ class AdapterWeights:
     """The weights of one adapter, on the CPU.
 
     Attributes:
-        layers: name of each adapted layer → what the adapter adds to it.
+        layers: name of each adapted layer → the matrices that the adapter adds to it.
         rank: highest rank of a layer.
         digest: hash of the adapter's files.
     """
@@ -116,7 +116,7 @@ def _tensor_names(keys: Sequence[str]) -> dict[str, dict[str, str]]:
 
 
 def _check_modules(chosen: Collection[str], names: Mapping[str, Any], base: BaseLinears) -> None:
-    """Raise ModelError unless the file has tensors of exactly the chosen modules, all of which can be adapted."""
+    """Raise ModelError unless the file has tensors of exactly the chosen modules, and all can be adapted."""
     unknown = sorted(names.keys() - base.sizes.keys() - base.refused.keys())
     if others := [each for each in unknown if each in base.modules]:
         raise ModelError(f"it adapts {_listed(others)}, which is not a linear layer; merge it into its base")
@@ -144,7 +144,7 @@ def _read(
     dtype: torch.dtype,
     max_rank: int,
 ) -> LowRank:
-    """Read what an adapter adds to one module; check shapes before values."""
+    """Read the matrices that an adapter adds to one module; check shapes before values."""
     rank = config.rank_of(module)
     if rank > max_rank:
         raise ModelError(f"{module} has rank {rank}; the limit is {max_rank}: raise --max-adapter-rank")
@@ -160,7 +160,7 @@ def _read(
 
 
 def _finite(name: str, tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """Return a tensor in float32; raise ModelError unless all its values are finite, here and in `dtype`."""
+    """Return a tensor in float32; raise ModelError unless all values are finite in both dtypes."""
     if not tensor.is_floating_point():
         raise ModelError(f"{name} is {tensor.dtype}; it must have a floating-point dtype")
     wide = tensor.float()

@@ -1,4 +1,4 @@
-"""Decides how much room for adapters a model gets, by the settings and the adapters that are loaded at the start."""
+"""Decides how much room for adapters a model gets, from the settings and the adapters to load at startup."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .adapter_slots import AdapterSlots, add_slots
 logger = logging.getLogger(__name__)
 
 LEAST_RANK = 16
-"""Highest rank of adapters if the settings name neither a rank nor an adapter of a higher one."""
+"""Highest rank of adapters, unless the settings give a rank or name an adapter of a higher rank."""
 
 
 @dataclass(frozen=True, slots=True)

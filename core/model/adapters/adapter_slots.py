@@ -1,4 +1,4 @@
-"""The room for adapters in a loaded model: slots, into which adapters are written and from which steps read them."""
+"""The room for adapters in a loaded model. Adapters are written into slots, and steps read the slots."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a layer that can be adapted is computed.
+    """The place where an adaptable layer is computed.
 
     Attributes:
-        linear: the product that computes it.
-        part: its index among the projections that are merged there.
+        linear: the product that computes the layer.
+        part: the layer's index among the projections that are merged in `linear`.
     """
 
     linear: AdaptedLinear
@@ -40,7 +40,7 @@ class AdapterSlots:
     """The slots of a model for adapters. Their memory is taken once, for all of the model's linear layers.
 
     Args:
-        places: name of each layer that can be adapted → where it is computed.
+        places: name of each adaptable layer → the place where the layer is computed.
         base: names and sizes of the model's linear layers.
         num_slots: number of adapters that fit into memory at once.
         max_rank: highest rank of an adapter.
@@ -89,7 +89,7 @@ class AdapterSlots:
             linear.write(slot, parts[id(linear)])
 
     def begin(self, adapters: Ints, counts: Ints, sender: Sender) -> None:
-        """Say which rows of the step that runs next belong to which slot.
+        """Set which rows of the next step belong to which slot.
 
         Args:
             adapters: number of each sequence's slot, as in `StepInput`: [B].
@@ -102,7 +102,7 @@ class AdapterSlots:
             self._current.groups = RowGroups.of(adapters - 1, counts, sender)
 
     def check_calls(self, model: nn.Module, vocab_size: int) -> None:
-        """Raise ModelError unless each adapted layer still computes all rows of a step, after changes of the model."""
+        """Raise ModelError unless each adapted layer of a changed model still computes all rows of a step."""
         calls = called(model, list(self._linears), vocab_size)
         wrong = [each for each in calls.values() if each.count != 1 or each.num_rows != NUM_TRIED]
         if wrong:
@@ -130,7 +130,7 @@ def add_slots(
     heads = heads_of(model, linears)
     refused = refused_linears(model, linears, heads, vocab_size, dtype)
     current, like = CurrentRows(), next(model.parameters()).new_empty(0, dtype=dtype)
-    adapted: dict[int, AdaptedLinear] = {}  # by the `id()` of what computes a layer, alone or with others
+    adapted: dict[int, AdaptedLinear] = {}  # by the `id()` of the module that computes the layer
     places = {}
     for name, linear in linears.items():
         if name in refused:
@@ -159,7 +159,7 @@ def _adapt(
     like: torch.Tensor,
     current: CurrentRows,
 ) -> AdaptedLinear:
-    """Put a layer with room for adapters in the place of a layer, or of the product that it is merged in."""
+    """Replace a layer, or the merged product that computes it, with a layer that has room for adapters."""
     if isinstance(linear, MergedPart):
         merged = linear.merged
         new = AdaptedLinear(merged.product, merged.sizes, num_slots, max_rank, like, current)

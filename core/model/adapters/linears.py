@@ -1,4 +1,4 @@
-"""Finds the linear layers of a model that adapters can adapt, and those that they cannot, with the reason."""
+"""Finds the linear layers that adapters can adapt, and gives a reason for each other linear layer."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NUM_TRIED = 13
 
 @dataclass(slots=True)
 class _Calls:
-    """How often a layer was called, and with how many rows, of which dtype, the last time."""
+    """The number of calls of a layer, and the number and dtype of the rows in the last call."""
 
     count: int = 0
     num_rows: int = 0
@@ -55,8 +55,8 @@ def refused_linears(
 ) -> dict[str, str]:
     """Return the linear layers that cannot be adapted, and why: name → reason.
 
-    A layer is adapted by rows, so each call must compute all rows of a step, in their order. The model is run on a few
-    tokens to see which layers do.
+    A layer is adapted by rows, so each call must compute all rows of a step, in their order. The function
+    runs the model on a few tokens to find the layers that do so.
     """
     calls = called(model, list(linears.values()), vocab_size)
     shared = Counter(map(id, linears.values()))
@@ -75,7 +75,7 @@ def refused_linears(
 
 
 def called(model: nn.Module, linears: list[nn.Module], vocab_size: int) -> dict[int, _Calls]:
-    """Run a model on a few tokens; return how its layers were called, by the `id()` of each."""
+    """Run a model on a few tokens; return the calls of its layers, by the layer's `id()`."""
     calls = {id(each): _Calls() for each in linears}
 
     def note(module: nn.Module, inputs: tuple[Any, ...]) -> None:

@@ -1,4 +1,4 @@
-"""What an adapter adds to one linear layer: two matrices of low rank."""
+"""The two matrices of low rank that an adapter adds to one linear layer."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import torch
 
 @dataclass(frozen=True, slots=True)
 class LowRank:
-    """Two matrices whose product an adapter adds to a linear layer's weight: hidden @ down.T @ up is added to its output.
+    """Two matrices of low rank. An adapter adds hidden @ down.T @ up to a linear layer's output.
 
     Attributes:
         down: [rank, in_features].
-        up: [rank, out_features], with the adapter's scale in it.
+        up: [rank, out_features], already multiplied by the adapter's scale.
     """
 
     down: torch.Tensor

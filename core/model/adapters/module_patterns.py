@@ -21,7 +21,7 @@ class ModulePatterns:
 
     Attributes:
         targets: a regular expression for whole names, "all-linear", or names and ends of names.
-        excluded: as `targets`, but of modules to leave out.
+        excluded: patterns as in `targets`, for modules to leave out.
         layers: index, or indices, of the layers to adapt, if `targets` are names; None: all.
         layers_names: names of the list of layers, as patterns; empty: any name.
     """
@@ -32,7 +32,7 @@ class ModulePatterns:
     layers_names: str | Sequence[str] = ()
 
     def chosen(self, names: Iterable[str], heads: Collection[str]) -> list[str]:
-        """Return those of a model's linear layers that an adapter adapts.
+        """Return the names of the linear layers that an adapter adapts.
 
         Args:
             names: names of the model's linear layers.
@@ -61,7 +61,7 @@ class ModulePatterns:
         return _ends_in(name, self.targets) and self._has_layer(name)
 
     def _has_layer(self, name: str) -> bool:
-        """Return whether a module is in one of the layers to adapt. Its layer is the first number in its name."""
+        """Return whether a module is in a layer to adapt. The layer is the first number in the name."""
         if self.layers is None or self.layers == []:
             return True
         patterns = [self.layers_names] if isinstance(self.layers_names, str) else self.layers_names

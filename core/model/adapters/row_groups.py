@@ -1,4 +1,4 @@
-"""The rows of a step that belong to adapters: which they are, and how to compute them."""
+"""The rows of a step that belong to adapters, grouped by slot or padded for a batched product."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import torch
 from llmfw.core.base.step import Ints
 
 MAX_WASTE = 4
-"""Largest ratio of the rows that a batched product computes, with padding, to the rows that adapters need; and of the
-slots that it reads to the slots with rows. Beyond, each adapter has a product of its own."""
+"""Limit of two ratios for a batched product: rows with padding to rows without padding, and slots that are
+read to slots with rows. Above the limit, each adapter has its own product."""
 
 
 class Sender(Protocol):
@@ -26,11 +26,11 @@ class Sender(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Batched:
-    """Rows of several slots, padded to the same number for each, so that one batched product computes them all.
+    """Rows of several slots. Padding gives each slot the same number of rows, for one batched product.
 
     Attributes:
-        first, last: the slots [first, last), with those between that have no rows.
-        padded: indices of each slot's rows, padded by any rows: [last - first, most].
+        first, last: range of slots [first, last), including slots without rows.
+        padded: indices of each slot's rows, padded with the index of an arbitrary row: [last - first, most].
         places: index of each of the step's rows in the flat `padded`: [n].
         rows: indices of these rows: [n].
     """
@@ -47,7 +47,7 @@ class RowGroups:
     """The rows of one step that belong to adapters. A row is a token.
 
     Attributes:
-        num_rows: number of rows of the step, with those of no adapter.
+        num_rows: number of rows of the step, including rows without an adapter.
         slots: slots with rows, ascending.
         of_slots: indices of each slot's rows, in the order of `slots`; None: all rows of the step. Empty if the rows are
             batched.
@@ -61,7 +61,7 @@ class RowGroups:
 
     @classmethod
     def of(cls, adapters: Ints, counts: Ints, sender: Sender) -> RowGroups:
-        """Return the groups of a step in which some sequence has an adapter.
+        """Return the groups of a step in which at least one sequence has an adapter.
 
         Args:
             adapters: slot of each sequence's adapter, or -1: [B].
@@ -88,7 +88,7 @@ def _batched(rows: Ints, mine: Ints, slots: Ints, numbers: Ints, sender: Sender)
         rows: indices of the rows: [n].
         mine: slot of each row: [n].
         slots: slots with rows, ascending: [k].
-        numbers: number of rows of each of these: [k].
+        numbers: number of rows of each slot in `slots`: [k].
     """
     first, last, most = int(slots[0]), int(slots[-1]) + 1, int(numbers.max())
     order = np.argsort(mine, kind="stable")

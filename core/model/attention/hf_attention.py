@@ -147,7 +147,7 @@ class RelayedStep:
         step: handles the calls.
 
     Attributes:
-        called: position among all layers of the model, of each call.
+        called: for each call, the layer's position among all layers of the model.
     """
 
     __slots__ = ("_step", "called")
@@ -184,7 +184,7 @@ def attend(
 ) -> tuple[torch.Tensor, None]:
     """Let the step compute the attention of one layer.
 
-    The signature is that of transformers' attention interface.
+    The signature follows transformers' attention interface.
 
     Raises:
         TypeError: the layers did not pass `llmfw_step` on, and the model does not relay it (see `relay_step`).
@@ -214,8 +214,8 @@ def attend_relayed(
 def relay_step(model: nn.Module, entry: Entry) -> None:
     """Make a model accept `llmfw_step`, and provide the step to its attention calls during each forward pass.
 
-    The layers of an adapted model need not pass the step on. A pass raises WrongReturnError if other layers call
-    attention than in the first pass, because keys and values would be missing then.
+    The layers of an adapted model need not pass the step on. A pass raises WrongReturnError if the layers
+    that call attention differ from the first pass's layers, because keys and values would then be missing.
 
     Args:
         entry: registry entry of the model adapter.

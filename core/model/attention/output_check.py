@@ -1,4 +1,4 @@
-"""Checks what an attention backend returns."""
+"""Checks the output of an attention backend."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Attention in plain float32 code, as a `LayerSpec` describes it: for comparisons, without a KV cache or a backend."""
+"""Computes attention in plain float32 code for comparisons, without a KV cache or a backend.
+
+A `LayerSpec` describes each layer's attention.
+"""
 
 from __future__ import annotations
 
@@ -69,7 +72,7 @@ class PlainStep:
 
 
 def _hidden(queries: int, keys: int, window: int | None, device: torch.device) -> torch.Tensor:
-    """Return which keys are hidden from which queries, [queries, keys]."""
+    """Return a mask, [queries, keys], that is True if the key is hidden from the query."""
     places = torch.arange(keys, device=device)
     distances = places[keys - queries :, None] - places
     return (distances < 0) | (distances >= (keys if window is None else window))

@@ -1,7 +1,8 @@
 """Two attention backends that share the work of each step: one for single tokens, one for prompts.
 
-Sequences are independent of each other, so the result is that of one backend. Both backends read and write the same
-storage. Each writes the keys and values of its own tokens, so each layer's output needs only its own part.
+Sequences are independent of each other, so the result equals the result of one backend. Both backends read
+and write the same storage. Each backend writes the keys and values of its own tokens, and reads none that the
+other backend writes in the same step.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from .output_check import check_output
 
 
 class _Part(NamedTuple):
-    """What one backend computes of a step that has both single tokens and prompts."""
+    """One backend's part of a step that has both single tokens and prompts."""
 
     backend: AttentionBackend
     batch: ForwardBatch
@@ -32,13 +33,13 @@ class SplitAttention(AttentionBackend):
 
     Args:
         decode: backend for single tokens; the only one in CUDA graphs.
-        prefill: backend for sequences of several tokens: prompts, and drafts to verify. Built for the same layers
-            and the same storage as `decode`.
+        prefill: backend for sequences of several tokens: prompts, and drafts to verify. Must be built for the
+            same layers and the same storage as `decode`.
 
     Attributes:
         decode, prefill: the constructor's arguments.
-        suspect: the backend that probably caused an error of which nothing else tells the cause: the one that was
-            called last, or the one that has written to the page table.
+        suspect: the backend that probably caused an error whose cause is otherwise unknown: the backend that
+            was called last, or the first backend that has written to the page table.
     """
 
     def __init__(self, decode: AttentionBackend, prefill: AttentionBackend) -> None:
@@ -46,7 +47,7 @@ class SplitAttention(AttentionBackend):
         self.decode = decode
         self.prefill = prefill
         self.suspect = decode
-        # Both do: else torch needs its threads.
+        # If one of the backends computes on torch's threads, torch needs these threads.
         self.has_own_threads = decode.has_own_threads and prefill.has_own_threads
         self._whole: AttentionBackend | None = decode
         self._parts: tuple[_Part, ...] = ()
@@ -54,17 +55,17 @@ class SplitAttention(AttentionBackend):
 
     @property
     def planned(self) -> AttentionBackend:
-        """Backend that computes all of the planned step: one of the two, or this one if both do."""
+        """Backend that computes all of the planned step: one of the two, or this object for both."""
         return self if self._whole is None else self._whole
 
     @classmethod
     def unsupported(cls, layers: Sequence[LayerSpec], device: str, dtype: torch.dtype) -> str | None:
-        """Return None: who builds the two backends asks their classes."""
+        """Return None: the code that builds this object asks the classes of the two backends."""
         return None
 
     @classmethod
     def storage_unsupported(cls, device: str, dtype: torch.dtype, stored_as: torch.dtype) -> str | None:
-        """Return None: who builds the two backends asks their classes."""
+        """Return None: the code that builds this object asks the classes of the two backends."""
         return None
 
     def graph_unsupported(self) -> str | None:
@@ -72,7 +73,7 @@ class SplitAttention(AttentionBackend):
         return self.decode.graph_unsupported()
 
     def plan(self, batch: ForwardBatch) -> None:
-        """Let one backend plan the step, or both a part of it."""
+        """Let one backend plan the whole step, or let each backend plan its part."""
         single = batch.num_single
         if single == len(batch.query_lens):
             self._plan_whole(self.decode, batch)
@@ -133,9 +134,9 @@ class SplitAttention(AttentionBackend):
 
 
 def _single_tokens(batch: ForwardBatch) -> ForwardBatch:
-    """Return the single tokens of a step, with copies of its inputs but for the page table.
+    """Return the single tokens of a step, with copies of all inputs except the page table.
 
-    A write to one of the other inputs is thus by the backend for prompts. A copy of these few numbers is fast.
+    So only the backend for prompts can write to the original inputs. Copying these few numbers is fast.
     """
     some = slice(0, batch.num_single)
     return replace(

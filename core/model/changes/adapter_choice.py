@@ -1,4 +1,4 @@
-"""Chooses what makes a model's layers use llmfw's attention: `--model-adapter`."""
+"""Chooses the model adapter, which makes a model's layers use llmfw's attention: `--model-adapter`."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def choose_adapter(setting: str, registry: Registry, hf_config: Any) -> ChosenAd
         hf_config: the model's config.
 
     Raises:
-        ConfigError: there is no adapter of this name, it is for models of other types, or several of the same rank are
-            for the model's type.
+        ConfigError: no adapter has this name, the named adapter is for other model types, or several adapters
+            of the same rank are for the model's type.
         ModelError: all adapters of the model's type refuse its config.
         ComponentError: the adapter cannot be imported or built, or fails.
     """
@@ -51,7 +51,7 @@ def choose_adapter(setting: str, registry: Registry, hf_config: Any) -> ChosenAd
 
 
 def _find(registry: Registry, hf_config: Any) -> ChosenAdapter | None:
-    """Return the adapter of the largest rank for a model; None if there is none for its type."""
+    """Return the adapter of the largest rank for a model; None if no adapter is for its type."""
     refusal: ModelError | None = None
     for _, group in itertools.groupby(registry.entries(KIND), key=lambda entry: entry.rank):
         found = []
@@ -77,7 +77,8 @@ def _find(registry: Registry, hf_config: Any) -> ChosenAdapter | None:
 def _if_for(entry: Entry, model_type: str) -> type[ModelAdapter] | None:
     """Return an adapter's class if it is for models of a type.
 
-    An adapter that cannot be used is passed over, with a warning: it would keep all other models from being served.
+    An adapter that cannot be used is skipped with a warning, because an error would keep all other models
+    from being served.
     """
     if missing := entry.missing():
         logger.debug("Model adapter %s is passed over: it needs %s", entry.full_name, ", ".join(missing))

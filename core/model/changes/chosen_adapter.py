@@ -1,7 +1,7 @@
 """Applies a model adapter, and checks that the model's results stay the same.
 
-An adapter comes from a plugin. Whatever it does wrong becomes a ComponentError of one line that names the plugin,
-before the server starts.
+An adapter comes from a plugin. Before the server starts, each fault of the adapter becomes a ComponentError
+of one line that names the plugin.
 """
 
 from __future__ import annotations
@@ -49,7 +49,8 @@ class ChosenAdapter:
 
         Raises:
             ModelError: the model cannot be run before it is adapted.
-            ComponentError: the adapter failed, or the adapted model cannot be run or computes other results.
+            ComponentError: the adapter failed, or the adapted model cannot be run or computes different
+                results.
         """
         model.eval()
         text_config = model.config.get_text_config(decoder=True)

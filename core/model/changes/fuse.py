@@ -3,8 +3,8 @@
 `q_proj`, `k_proj` and `v_proj` (and `gate_proj`, `up_proj`) are replaced with `MergedPart`s of one merged
 product. The first part that is called computes the whole product. The other parts return their slice of it if
 they are called with the same tensor; otherwise they compute the product again. So transformers' code stays
-unchanged, and the results are correct in whatever order it calls the projections. Only plain `nn.Linear`s of
-equal input width are merged.
+unchanged, and the results are correct for every order of its calls. Only plain `nn.Linear`s of equal input
+width are merged.
 """
 
 from __future__ import annotations

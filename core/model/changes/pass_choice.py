@@ -54,7 +54,7 @@ def choose_passes(
         names: "auto" (all passes that support the device and dtype), "none", or names separated by commas.
 
     Raises:
-        ConfigError: a name is not that of a pass, or is given twice.
+        ConfigError: no pass has a given name, or a name is given twice.
         ComponentError: a named pass cannot be used; the message gives the reason.
     """
     choice = choose(registry, "module_pass", names, device.type)
@@ -110,7 +110,7 @@ def apply_passes(
     *,
     is_auto: bool = False,
 ) -> list[ChosenPass]:
-    """Apply passes in order; return those that changed the model.
+    """Apply passes in order; return the passes that changed the model.
 
     After each pass, the model must call attention as before, and compute nearly the same logits.
 
@@ -118,7 +118,7 @@ def apply_passes(
         layers: attention layers before any pass.
         vocab_size: upper bound of the token ids to test with.
         is_auto: whether the passes were chosen by "auto". If so, a pass that fails is skipped, and the reason
-            logged.
+            is logged.
 
     Raises:
         ComponentError: a named pass raised an exception, or changed the model's results.

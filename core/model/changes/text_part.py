@@ -14,17 +14,18 @@ from ..trial.packed import packed_logits
 
 
 def split_off_others(model: nn.Module, vocab_size: int) -> list[tuple[nn.Module, str, nn.Module]]:
-    """Take the parts of a model that a text does not reach, such as the encoder of images, out of its module tree.
+    """Remove the parts of a model that text does not reach, such as the image encoder, from its module tree.
 
-    These parts are the modules directly below the model or its base model that hold parameters and that do not run
-    when the model computes a few tokens. The logits must be the same to the bit without them.
+    These parts are the modules directly below the model or its base model that hold parameters and that do
+    not run when the model computes a few tokens. Without these parts, the logits must be identical bit for
+    bit.
 
     Args:
         model: model in evaluation mode.
         vocab_size: upper bound of the token ids to run it with.
 
     Returns:
-        The parts, each with its parent and its name there.
+        The removed parts: the parent, the part's name in the parent, and the part.
 
     Raises:
         ModelError: the model cannot compute with text alone, or its logits differ without those parts.
@@ -49,7 +50,7 @@ def keep_text_part(model: nn.Module, vocab_size: int) -> int:
 
 
 def _unused_parts(model: nn.Module, vocab_size: int) -> tuple[list[tuple[nn.Module, str]], torch.Tensor]:
-    """Return the parts that do not run, each as its parent and its name there, and the logits of a few tokens."""
+    """Return the parts that do not run, each as parent and name in it, and the logits of a few tokens."""
     ran: set[nn.Module] = set()
     with ExitStack() as hooks:
         for module in model.modules():
@@ -64,7 +65,7 @@ def _unused_parts(model: nn.Module, vocab_size: int) -> tuple[list[tuple[nn.Modu
 
 
 def _parts(model: Any) -> Iterator[tuple[nn.Module, str, nn.Module]]:
-    """Yield the modules directly below a model and its base model, each with its parent and its name there."""
+    """Yield the modules directly below a model and its base model: parent, name in the parent, module."""
     parents = [model] if model.base_model is model else [model, model.base_model]
     for parent in parents:
         for name, part in parent.named_children():

@@ -1,1 +1,1 @@
-"""Reads what a model's config says: its kind, its class and its limits. Refuses what cannot be served."""
+"""Reads a model's kind, class and limits from its config. Refuses configs that cannot be served."""

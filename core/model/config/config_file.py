@@ -86,7 +86,7 @@ def check_numbers(path: str, settings: dict[str, Any]) -> None:
 
 
 def _wanted(field: tuple[str, ...], value: Any) -> str | None:
-    """Return what the value of a field must be; None if the value is valid."""
+    """Return a description of a field's valid values; None if the value is valid."""
     name = field[-1]
     if name in ("rope_type", "type") and _is_in_rotary(field) and not isinstance(value, str):
         return "a name, such as 'default'"
@@ -104,7 +104,7 @@ def _wanted(field: tuple[str, ...], value: Any) -> str | None:
         return f"at most {MAX_SIZE:,}"
     is_text = len(field) == 1 or field[0] in ("text_config", "rope_parameters", "rope_scaling")
     if not is_text:
-        return None  # a vision tower is not computed
+        return None  # numbers of other parts, such as an image encoder, are not checked
     if EPSILON.search(name) or _is_rotary(field):
         return _wanted_positive(value)
     if SOFT_CAP.search(name):
@@ -117,7 +117,7 @@ def _wanted(field: tuple[str, ...], value: Any) -> str | None:
 
 
 def _wanted_positive(value: Any, wanted: str = "a number above 0") -> str | None:
-    """Return what a value must be; None if it is a number above 0 that fits into a float."""
+    """Return a description of valid values; None if the value is a number above 0 that fits into a float."""
     is_right = isinstance(value, int | float) and not isinstance(value, bool) and value > 0
     if not is_right:
         return wanted

@@ -36,7 +36,7 @@ def choose_context_length(asked: int | None, text_config: Any, *, long_factors: 
         chunk = getattr(text_config, "attention_chunk_size", None)
         limit = min(
             filter(None, (limit, chunk)), default=None
-        )  # within its first chunk, a token sees all before it
+        )  # within the first chunk, a token sees all earlier tokens
     if limit is None and asked is None:
         raise ConfigError("the model's config names no longest sequence; give --context-length")
     if asked is None:

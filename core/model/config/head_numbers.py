@@ -1,4 +1,4 @@
-"""Refuses a config whose numbers of heads, widths of heads or sliding window attention cannot use.
+"""Refuses a config if attention cannot use its numbers of heads, widths of heads or sliding window.
 
 transformers would build such a model. Its first forward pass would fail with an error about shapes that are
 in no file, or compute with keys and values that belong to no query.
@@ -12,15 +12,15 @@ from typing import Any
 from llmfw.core.base.errors import ModelError
 
 LATENT = "kv_lora_rank"
-"""Field of models with latent attention. They have as many heads for keys as for queries, whatever the config
-says."""
+"""Field of models with latent attention. They have one key head per query head, and ignore the config's
+number of key heads."""
 
 
 def check_heads(path: str, text_config: Any) -> None:
-    """Refuse a config with a number of key heads, a width of heads, or a window that attention cannot use.
+    """Refuse a config if attention cannot use its number of key heads, width of heads or sliding window.
 
     The number of key heads must divide the number of query heads. A width must be even if the rotary
-    embedding rotates all of it. A sliding window must have a token.
+    embedding rotates all of it. A sliding window must have at least one token.
 
     Args:
         path: name of the model for the message.
@@ -50,7 +50,7 @@ def _uneven_groups(text_config: Any) -> str | None:
 def _odd_rotary(text_config: Any) -> str | None:
     """Return an error message if an odd width is rotated as a whole; else None.
 
-    The width is that of a head or, with latent attention, `qk_rope_head_dim`.
+    The width is the head's width or, with latent attention, `qk_rope_head_dim`.
 
     A rotary embedding rotates pairs of numbers. If only a part of a head is rotated, an odd width is no
     error: transformers rounds it up.

@@ -1,8 +1,8 @@
 """Rotary embeddings of the kind `longrope`: short factors up to the original length, long factors above it.
 
-transformers chooses the factors by the longest sequence of a batch, and computes all keys again when a sequence grows
-beyond the original length. llmfw keeps keys, so it takes the long factors for all sequences if sequences may be longer
-than that, and the short ones otherwise.
+transformers chooses the factors by the longest sequence of a batch, and computes all keys again when a
+sequence grows beyond the original length. llmfw keeps keys, so llmfw uses one list of factors for all
+sequences: the long factors if sequences may be longer than the original length, otherwise the short factors.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ NUM_POSITIONS = 8
 
 
 def has_long_factors(text_config: Any) -> bool:
-    """Return whether a model computes longer sequences than the original length by its long factors alone.
+    """Return whether a model needs only its long factors for sequences above the original length.
 
     Phi-MoE scales long sequences by another number, and keeps the short factors.
     """
@@ -68,7 +68,7 @@ def _rotary_modules(model: nn.Module) -> Iterator[Any]:
 
 
 def _take(module: Any, original: int) -> bool:
-    """Make a module use the long factors for any positions; return whether it does."""
+    """Make a module use the long factors for all positions; return whether the module now does so."""
     device = module.inv_freq.device
     short = torch.arange(NUM_POSITIONS, device=device)[None]
     long = torch.cat([short, short + original], dim=1)

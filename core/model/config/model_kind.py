@@ -65,8 +65,9 @@ def inputs_of(hf_config: Any) -> tuple[str, ...]:
 
 
 def unknown_kind(settings: dict[str, Any]) -> str | None:
-    """Return what is wrong with the model type in config.json; None if transformers knows the type or the
-    model has its own code.
+    """Return an error message about the model type in config.json; None if the type is known.
+
+    A type is known if transformers knows it, or if the model has its own code.
 
     Args:
         settings: contents of config.json.

@@ -1,4 +1,4 @@
-"""Chooses transformers' class for a model: a causal language model, or one that reads images or sound besides text."""
+"""Chooses transformers' class for a model: for text alone, or for text with images or sound."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ logger = logging.getLogger(__name__)
 def class_for_text(path: str, hf_config: Any) -> Any:
     """Return the auto class of transformers that loads a decoder of text.
 
-    It is AutoModelForCausalLM if that knows the model's type. It is AutoModelForMultimodalLM for a model that reads
-    images or sound, too, if the text part has no class of its own, or if the config names the class of the whole: its
-    files then have the names and the tensors of the whole.
+    The class is AutoModelForMultimodalLM for a model that also reads images or sound, in two cases: the text
+    part has no class of its own, or the config names the class of the whole model. In the second case, the
+    files have the names and the tensors of the whole model. Otherwise the class is AutoModelForCausalLM.
 
     Args:
         path: the model's folder or hub id, for messages.

@@ -1,4 +1,4 @@
-"""Chooses a device and makes it the current one; its memory, threads and instructions."""
+"""Chooses a device and makes it current. Measures memory, limits threads and detects instructions."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ ALONE = ReplicaPlace()
 def choose_device(asked: str, place: ReplicaPlace = ALONE) -> torch.device:
     """Return the device to serve on; "auto" is a GPU if there is one, else the CPU.
 
-    A GPU always has an index: "auto" and "cuda" are torch's current GPU, which other threads may not share. Of several
-    engines, each has a GPU of its own; the CPU is shared by all.
+    A GPU always has an index. "auto" and "cuda" mean torch's current GPU, which may differ between threads.
+    If there are several engines, each engine has its own GPU, but all engines share the CPU.
 
     Raises:
         ConfigError: the name is invalid, the device does not exist on this machine, or there are fewer GPUs than engines.
@@ -75,14 +75,14 @@ def use_device(device: torch.device) -> None:
 def on_device(device: torch.device) -> AbstractContextManager[object]:
     """Make a GPU the current one of this thread in a block (see `use_device`). Does nothing for a CPU.
 
-    Engines hold their device while they are built and while they run a step, so that a process may have several
-    engines, and a thread other than the builder's may run the steps.
+    An engine is built in such a block, and runs its steps in such a block. So a process may have several
+    engines, and the thread that runs the steps may differ from the thread that built the engine.
     """
     return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
 
 
 def raise_if_lost(device: torch.device, error: Exception) -> None:
-    """Raise an exception of a step again if a GPU cannot compute any more after it, as after an invalid address."""
+    """Raise a step's exception again if the GPU can no longer compute (for example, invalid address)."""
     if device.type == "cuda":
         try:
             torch.cuda.synchronize(device)

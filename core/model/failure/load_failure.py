@@ -148,7 +148,7 @@ def explained(error: Exception) -> str:
 
 
 def _wrong_field(text: str) -> str:
-    """Return what is wrong with a config field, in one line.
+    """Return an error message about a config field, in one line.
 
     Args:
         text: transformers' validation message, which has two lines per allowed type.

@@ -43,7 +43,7 @@ def not_finite(model: nn.Module, what: str) -> str:
 
 
 def _is_finite(tensor: torch.Tensor) -> bool:
-    # torch cannot ask this of floats in 8 bits.
+    # torch has no `isfinite` for 8-bit floats.
     numbers = tensor.float() if tensor.is_floating_point() and tensor.itemsize == 1 else tensor
     return bool(numbers.isfinite().all())
 

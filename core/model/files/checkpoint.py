@@ -36,7 +36,7 @@ def read_tensors(path: str, file_format: str | None = None) -> dict[str, StoredT
     Empty if there are no weight files, or if a .bin file is damaged or in torch's older format.
 
     Args:
-        file_format: "safetensors" or "bin"; None: the one that transformers prefers of those that are there.
+        file_format: "safetensors" or "bin"; None: the format in the folder that transformers prefers.
 
     Raises:
         ModelError: the index is invalid, or names a file that is missing or outside the folder; a .bin file
@@ -73,7 +73,7 @@ def expert_gaps(tensors: Mapping[str, StoredTensor]) -> list[str]:
 
 
 def unequal_experts(tensors: Mapping[str, StoredTensor]) -> list[str]:
-    """Describe the expert tensors whose shape is not that of the first expert in the same list."""
+    """Describe the expert tensors whose shape differs from the shape of the first expert in the same list."""
     first: dict[tuple[str, str], StoredTensor] = {}
     unequal = []
     for name, tensor in tensors.items():

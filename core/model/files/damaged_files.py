@@ -9,7 +9,7 @@ from safetensors import SafetensorError, safe_open
 
 
 def damaged_safetensors(folder: Path) -> str | None:
-    """Return which safetensors file of a folder cannot be read, and why; None if all can be."""
+    """Return an error message for a folder's first unreadable safetensors file; None if all are readable."""
     for file in sorted(folder.glob("*.safetensors")):
         try:
             file.open("rb").close()

@@ -34,11 +34,11 @@ _TO_SAFETENSORS = {name: short for short, name in SAFETENSORS_NAMES.items()}
 
 
 def torch_dtype(name: str) -> torch.dtype | None:
-    """Return the dtype with a name of torch or safetensors; None if there is none."""
+    """Return the dtype that has this name in torch or safetensors; None if there is none."""
     return BY_TORCH_NAME.get(SAFETENSORS_NAMES.get(name, name))
 
 
 def safetensors_name(dtype: torch.dtype) -> str:
-    """Return the name of a dtype in safetensors; of a dtype that safetensors lacks, the name in torch."""
+    """Return the name of a dtype in safetensors, or the name in torch if safetensors lacks the dtype."""
     name = str(dtype).removeprefix("torch.")
     return _TO_SAFETENSORS.get(name, name)

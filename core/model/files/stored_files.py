@@ -38,7 +38,7 @@ class StoredFiles:
         self._stack.close()
 
     def read(self, name: str) -> torch.Tensor:
-        """Return a tensor. It must not be changed.
+        """Return a tensor, which the caller must not change.
 
         Raises:
             ModelError: the files have no tensor of this name.
@@ -49,7 +49,7 @@ class StoredFiles:
         return found if isinstance(found, torch.Tensor) else cast("torch.Tensor", found.get_tensor(name))
 
     def _open(self, file: Path) -> dict[str, Any]:
-        """Return the source of each tensor of a file, by name: the open safetensors file, or the tensor itself."""
+        """Return the source of a file's tensors, by name: the open safetensors file, or the tensor itself."""
         if file.suffix == ".safetensors":
             opened = self._stack.enter_context(safe_open(file, "pt"))
             return dict.fromkeys(opened.keys(), opened)

@@ -1,4 +1,4 @@
-"""Decides whether a model is served with images, and says why not."""
+"""Decides whether a model is served with images. If not, logs the reason."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 def take_images(
     module: Any, config: EngineConfig, registry: Registry, vocab_size: int
 ) -> ImageEncoder | None:
-    """Take what reads other inputs than text out of a model's module tree; return it if images can be served.
+    """Remove the parts for inputs other than text from a model's module tree; return its image encoder.
 
     Returns None if the model reads text alone, or if its other inputs are not served; the log says why.
 
@@ -61,7 +61,7 @@ def take_images(
 
 
 def _why_not(module: Any, config: EngineConfig, others: list[str]) -> str:
-    """Return why images are not served, as far as that is known without trying; "" if they may be."""
+    """Return a reason against serving images that is known without a trial; "" if there is none."""
     if "image" not in others:
         return "it reads no images"
     if not config.image_cache_mb:
@@ -101,7 +101,7 @@ def _checked(
 
 
 def _use_own_attention(part: nn.Module) -> None:
-    """Let a part that reads images use transformers' attention, as its layers attend in both directions."""
+    """Let a part that reads images use transformers' attention, because its layers attend both ways."""
     for module in part.modules():
         if isinstance(module, PreTrainedModel):
             try:

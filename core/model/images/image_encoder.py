@@ -1,6 +1,6 @@
-"""The parts of a model that read images. They are no part of the module tree, except while they encode.
+"""The parts of a model that read images. The parts are in the module tree only while they encode.
 
-So whatever changes the model for serving, such as quantization and module passes, leaves them as transformers has them.
+So changes of the model for serving, such as quantization and module passes, do not affect these parts.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class PlacedRows:
     Attributes:
         image: the encoded image.
         places: indices of the tokens among the T tokens of the step: [N].
-        rows: row of each of them: [N].
+        rows: index of the image's row for each of these tokens: [N].
     """
 
     image: EncodedImage
@@ -53,7 +53,8 @@ class ImageEncoder:
 
     Args:
         model: transformers' model, in evaluation mode, with all its parts.
-        parts: the parts that read images, which are out of the module tree, each with its parent and its name there.
+        parts: the parts that read images, as `split_off_others` returns them; they are not in the module
+            tree.
         cache_bytes: memory for encoded images that are kept.
 
     Raises:
@@ -79,7 +80,7 @@ class ImageEncoder:
 
     @property
     def row_bytes(self) -> int:
-        """Size of a row of an encoded image in bytes, with its deeper rows. An image must have been encoded."""
+        """Size in bytes of a row of an encoded image, with its deeper rows. Encode an image first."""
         assert self._row_bytes, "no image has been encoded"
         return self._row_bytes
 
@@ -92,7 +93,7 @@ class ImageEncoder:
         """Encode one image.
 
         Args:
-            tensors: what the encoder reads, by the name of its argument, on the model's device.
+            tensors: the encoder's inputs by argument name, on the model's device.
         """
         given = {name: self._cast(tensor) for name, tensor in tensors.items() if name in self._names}
         with self.attached():
@@ -103,12 +104,12 @@ class ImageEncoder:
         return EncodedImage(rows, deeper)
 
     def _cast(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Return a tensor in the model's dtype if it holds floats, as transformers asks for."""
+        """Convert a tensor of floats to the model's dtype, as transformers requires; keep other tensors."""
         return tensor.to(self._model.dtype) if tensor.is_floating_point() else tensor
 
     @contextmanager
     def attached(self) -> Iterator[None]:
-        """Within the block, have the parts in the module tree."""
+        """Within the block, put the parts into the module tree."""
         for parent, name, part in self._parts:
             setattr(parent, name, part)
         try:
@@ -123,7 +124,7 @@ class ImageEncoder:
 
         Args:
             ids: token ids: [T].
-            placed: rows of images; no token takes two.
+            placed: rows of images; no token takes more than one row.
 
         Returns:
             A context of the arguments that replace `input_ids`.
@@ -142,7 +143,9 @@ class ImageEncoder:
     def axes(
         self, ids: torch.Tensor, is_image: torch.Tensor, grids: Mapping[str, torch.Tensor]
     ) -> tuple[torch.Tensor, int]:
-        """Return the positions of a prompt on three axes, [3, N], and what is added to the index of a token after it.
+        """Return the positions of a prompt on three axes, [3, N], and the offset of later tokens.
+
+        The position of a token after the prompt is its index plus the offset.
 
         Args:
             ids: token ids: [N].
@@ -187,7 +190,10 @@ def tensors_of(arrays: Mapping[str, MediaArray], device: torch.device) -> dict[s
 
 
 def _rows(found: Any) -> torch.Tensor:
-    """Return the rows of one image, [N, width], from an encoder's output: a tensor, or one for each part of the image."""
+    """Return the rows of one image, [N, width], from an encoder's output.
+
+    The output is a tensor, or a list with a tensor for each part of the image.
+    """
     if not isinstance(found, torch.Tensor):
         found = torch.cat([each.reshape(-1, each.shape[-1]) for each in found])
     rows: torch.Tensor = found.reshape(-1, found.shape[-1])

@@ -23,7 +23,7 @@ def with_positions(
     """Return the images of a prompt with their rotary positions.
 
     Raises:
-        RequestError: the text between the images is not counted one by one.
+        RequestError: the positions of text between the images do not increase by one per token.
     """
     if not spans or not encoder.counts_axes:
         return tuple(spans)

@@ -1,6 +1,6 @@
 """Compares images in packed rows with transformers' own forward pass, on two small pictures.
 
-This decides whether llmfw serves a model's images: not a list of families.
+The result decides whether llmfw serves a model's images. There is no list of supported families.
 """
 
 from __future__ import annotations
@@ -83,14 +83,14 @@ def _expected(model: Any, encoder: ImageEncoder, prompt: MediaPrompt) -> torch.T
         output = model(input_ids=ids, **given, use_cache=False, llmfw_step=_Causal(masks, ids.shape[1]))
     if hasattr(model.base_model, "rope_deltas"):
         model.base_model.rope_deltas = (
-            None  # of this prompt; transformers would add it to another's positions
+            None  # this prompt's delta; transformers would add it to other prompts' positions
         )
     logits: torch.Tensor = output.logits[0].float()
     return logits
 
 
 def _packed(model: Any, encoder: ImageEncoder, prompts: Sequence[MediaPrompt]) -> list[torch.Tensor]:
-    """Return the logits of prompts in one row, [N, vocab] each, with a text before, between and after them."""
+    """Return the logits, [N, vocab] each, of prompts in one row, with a text before each prompt."""
     device = next(model.parameters()).device
     text = [prompts[0].token_ids[-1]] * 3
     rows, positions, placed = list[int](), list[torch.Tensor](), []
@@ -130,7 +130,7 @@ def _packed(model: Any, encoder: ImageEncoder, prompts: Sequence[MediaPrompt]) -
 
 
 class _Causal(Packed):
-    """Computes causal attention of one sequence, and refuses masks of layers that are something else."""
+    """Computes causal attention of one sequence, and refuses layers with other masks."""
 
     def __init__(self, masks: MaskMarkers, length: int) -> None:
         super().__init__([length])
@@ -156,9 +156,9 @@ class _Causal(Packed):
 
 
 def _is_causal(rule: MaskFunction, length: int) -> bool:
-    """Return whether a mask is causal, with or without a window, at the positions of a row of `length` tokens.
+    """Return whether a mask is causal, with or without a window, within a row of `length` tokens.
 
-    Rules for images say nothing of positions beyond the row, so they are asked for these.
+    Rules for images do not cover positions beyond the row, so the check calls rules for positions in the row.
     """
     places = torch.arange(length, device="cpu")
     zero = torch.zeros((), dtype=torch.long, device="cpu")

@@ -1,1 +1,1 @@
-"""Learns by running a model how its layers use attention, positions and states, and refuses what llmfw cannot serve."""
+"""Runs a model to find its use of attention, positions and states. Refuses unsupported models."""

@@ -1,4 +1,4 @@
-"""Refuses models in which something mixes the tokens of a row that llmfw does not split by sequence.
+"""Refuses models in which a module that llmfw does not split by sequence mixes the tokens of a row.
 
 llmfw packs the tokens of several sequences into one row. Between steps, it stores the keys and values of a
 sequence, and the states of the modules that `state_probe` finds. Any other convolution or recurrent state
@@ -7,9 +7,9 @@ would mix tokens of different sequences, and would be lost between steps. Two ch
 - `check_cache` asks transformers which kinds of state the model's cache has. It needs no forward pass.
 - `check_isolation` runs the model on three sequences in one row, with NaN as the embeddings of the first and
   the last one. NaN survives every sum and product in any dtype. So a NaN in the logits of the middle sequence
-  proves that tokens mix; logits without NaN prove that they do not. If the NaNs do not reach the logits of
-  the outer sequences, the check instead changes the tokens of these sequences, and compares the logits of the
-  middle one.
+  proves that tokens mix; logits without NaN prove that tokens do not mix. If the NaNs do not reach the logits
+  of the outer sequences, the check instead changes the tokens of these sequences, and compares the logits of
+  the middle one.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ PLAIN_LAYERS = tuple(
 keys and values, as in Gemma 3n and 4; transformers 5.17 does not have it yet."""
 
 STATELESS = frozenset({"moe", "mlp"})
-"""Types of layers that store nothing. transformers 5.17 has a cache layer for states for them, which stays empty; in
-later versions it is a `DummyLayer`."""
+"""Types of layers that store nothing. For these layers, transformers 5.17 has a cache layer for states, which
+stays empty; later versions have a `DummyLayer`."""
 
 
 def check_cache(model: nn.Module, states: Sequence[StateLayer] = ()) -> None:

@@ -1,9 +1,9 @@
-"""Refuses models whose rotary embeddings of one sequence depend on how long other sequences of a step are.
+"""Refuses models whose rotary embeddings of one sequence depend on the lengths of other sequences.
 
-transformers chooses the frequencies of the kinds `dynamic` and `longrope` by the largest position of a batch. One
-client's answer would then depend on what others send, and stored keys would have other frequencies than new ones.
-`choose_context_length` and `long_rope` prevent that for configs that they understand. This check runs the model, so it
-covers all other configs, too.
+transformers chooses the frequencies of the kinds `dynamic` and `longrope` by the largest position of a batch.
+One client's answer would then depend on other clients' requests, and the frequencies of stored keys and new
+keys would differ. `choose_context_length` and `long_rope` prevent that for configs that they understand. This
+check runs the model, so it covers all other configs, too.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ IDS, OTHER = (5, 3, 4, 8, 6, 7), 9
 
 
 def check_rotary(model: nn.Module, vocab_size: int, context_length: int) -> None:
-    """Refuse a model that computes a sequence differently if another sequence of the step is at its last position.
+    """Refuse a model whose results for a sequence depend on another sequence at the last position.
 
     Models whose config names no such kind of rotary embeddings are not run.
 
@@ -54,12 +54,12 @@ def check_rotary(model: nn.Module, vocab_size: int, context_length: int) -> None
 
 
 def has_rotary_by_length(config: Any) -> bool:
-    """Return whether a transformers config names, anywhere, a kind of rotary embeddings that depends on lengths."""
+    """Return whether a config names, at any depth, a kind of rotary embeddings that depends on lengths."""
     return not set(KINDS).isdisjoint(_texts(config.to_dict()))
 
 
 def _texts(value: object) -> Iterator[str]:
-    """Yield the texts in a config's values, also in lists and configs within it."""
+    """Yield the texts in a config's values, including nested lists and configs."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping):

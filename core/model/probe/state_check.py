@@ -1,9 +1,9 @@
-"""Refuses modules whose states do not carry all that later tokens need.
+"""Refuses modules whose states lack information that later tokens need.
 
-Each module is compared with itself on two sequences: each alone, as transformers computes it, and both packed,
-cut into pieces and decoded together, with their states handed over by a `StateStorage`. The module is compared
-alone and in float32. So a small multiplier behind it (Falcon-H1's `ssm_out_multiplier`) cannot hide a
-difference.
+Each module is compared with itself on two sequences: each alone, as transformers computes it, and both
+packed, cut into pieces and decoded together, with their states handed over by a `StateStorage`. The module is
+compared alone and in float32. So a small multiplier after the module (Falcon-H1's `ssm_out_multiplier`)
+cannot hide a difference.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ transformers 5.23, it limits the time steps of prompts only."""
 
 
 def check_pieces(model: nn.Module, module: nn.Module, call: StateCall) -> bool:
-    """Return whether a module that keeps states computes the same for pieces as for whole sequences.
+    """Return whether a module that keeps states gives the same outputs for pieces and for whole sequences.
 
-    If not, it must get the tokens after the first piece one by one.
+    If not, the module must receive the tokens after the first piece one by one.
 
     Args:
         model: the whole model.
@@ -53,7 +53,8 @@ def check_pieces(model: nn.Module, module: nn.Module, call: StateCall) -> bool:
         call: call of this module for a packed row of two sequences that start, of `LENGTHS` tokens.
 
     Raises:
-        ModelError: the outputs differ then, too, or are not finite; or the module fails.
+        ModelError: the outputs also differ if these tokens come one by one, or are not finite; or the module
+            fails.
     """
     name = f"{type(module).__name__} of layer {call.mixer.layer.model_index}"
     with refusing(model, f"running {name} on pieces of sequences"):
@@ -104,12 +105,12 @@ class PieceTrial:
         self._expected = self._run(steps)
 
     def decode_difference(self) -> float:
-        """Return by how much decoded tokens differ from whole sequences, relative to the largest output."""
+        """Return the difference of decoded tokens from whole sequences, relative to the largest output."""
         with torch.inference_mode():
             return _difference(self._expected, RowStates(starting_parts(LENGTHS)).mix(self._call))
 
     def piece_difference(self, *, takes_pieces: bool) -> float:
-        """Return by how much packed pieces differ from sequences alone, relative to the largest output.
+        """Return the difference of packed pieces from sequences alone, relative to the largest output.
 
         Args:
             takes_pieces: whether the module gets several tokens at once after the first piece.

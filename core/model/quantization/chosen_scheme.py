@@ -1,7 +1,7 @@
 """The quantization scheme that `--quantization` names. Checks all that it returns.
 
-A scheme comes from a plugin. Whatever it does wrong becomes a ComponentError of one line, which names the plugin
-and the layer, before the server starts.
+A scheme comes from a plugin. Before the server starts, each fault of the scheme becomes a ComponentError of
+one line that names the plugin and the layer.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class ChosenScheme:
 
     @property
     def shares_head(self) -> bool:
-        """Whether the scheme can quantize a head whose weight is that of the embeddings, too."""
+        """Whether the scheme can quantize a head that shares its weight with the embeddings."""
         return type(self._scheme).embedding is not QuantizationScheme.embedding
 
     def check_support(self, device: torch.device, dtype: torch.dtype) -> None:
@@ -101,7 +101,7 @@ class ChosenScheme:
         """Return a module that computes a layer with a quantized weight.
 
         Args:
-            num_bytes: what `num_bytes` returned for the layer.
+            num_bytes: return value of `num_bytes` for the layer.
             weight, bias: weight and bias of the layer.
 
         Raises:

@@ -19,7 +19,7 @@ MOST = 127
 FACTORS = (0.8, 0.85, 0.9, 0.95, 1.0, 1.05)
 """Candidate scales for 4 bits, as factors on the scale that covers the group's largest weight."""
 REACH = 16
-"""The cells of `nearest_levels` cover numbers from -REACH to REACH; the levels, those from -10.8 to 10.8."""
+"""The cells of `nearest_levels` cover numbers from -REACH to REACH. The levels range from -10.8 to 10.8."""
 CELLS_PER_UNIT = 2
 """In each cell there is at most one border between two levels."""
 BLOCK = 1 << 18
@@ -70,7 +70,7 @@ def levels(device: torch.device | None = None) -> torch.Tensor:
 
 
 def nearest_levels(numbers: torch.Tensor) -> torch.Tensor:
-    """Return the 4-bit code of the level nearest to each number, as int32; between two levels, the lower level's code.
+    """Return the 4-bit code of the level nearest to each number, as int32; for a tie, the lower level's code.
 
     Looks up how many borders are below a number's cell, and compares the number with the border in the cell. This takes a
     seventh of the time of torch.bucketize, which searches among all borders.
@@ -90,7 +90,7 @@ def _cell_of(numbers: torch.Tensor) -> torch.Tensor:
 
 @functools.cache
 def _cells(device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the number of borders below each cell, in int32, and the border inside of it, or infinity."""
+    """Return the number of borders below each cell, in int32, and the border in the cell, or infinity."""
     table = levels(device)
     borders = (table[1:] + table[:-1]) / 2
     cells = torch.arange(2 * REACH * CELLS_PER_UNIT, device=device)

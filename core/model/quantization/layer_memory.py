@@ -1,4 +1,4 @@
-"""Measures the memory of quantized layers, so that memory is planned with what they really keep."""
+"""Measures the memory of quantized layers, so that memory is planned with their actual sizes."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def held_bytes(module: nn.Module, bias: torch.Tensor | None) -> int:
     """Return the memory in bytes that a quantized layer keeps in its parameters and buffers.
 
     Args:
-        bias: bias of the layer that was quantized, or None. It may be part of a larger storage, as files are read
-            into large ones.
+        bias: bias of the layer that was quantized, or None. The bias may be part of a larger storage, because
+            files are read into large storages.
     """
     sizes = _storages(module)
     shared = None if bias is None else bias.untyped_storage().data_ptr()

@@ -27,7 +27,7 @@ quantized."""
 
 @dataclass(frozen=True, slots=True)
 class QuantizedSize:
-    """What was quantized of a model.
+    """The number and the size of a model's quantized modules.
 
     Attributes:
         num_modules: number of replaced modules.
@@ -123,13 +123,14 @@ def quantize(model: nn.Module, scheme: ChosenScheme) -> QuantizedSize:
 
 
 def planned_size(model: nn.Module, scheme: ChosenScheme, dtype: torch.dtype | None = None) -> tuple[int, int]:
-    """Return what `quantize` would produce: the size of the quantized weights in bytes, and the number of weights
-    that stay unchanged.
+    """Return the planned size of the quantized weights in bytes, and the number of unchanged weights.
+
+    `quantize` gives the same numbers.
 
     The model may be on the meta device.
 
     Args:
-        dtype: dtype of the model when it is served; None: that of its weights.
+        dtype: dtype of the model when it is served; None: the dtype of its weights.
 
     Raises:
         ModelError, ComponentError: as in `quantize`.
@@ -180,7 +181,7 @@ def _output(model: Any) -> nn.Module | None:
 
 
 def _outside_names(model: Any) -> set[str]:
-    """Return the names of a classification head's modules; empty if the model gives logits of tokens, or none."""
+    """Return the names of a classification head's modules; empty if the model has no such head."""
     if model.get_output_embeddings() is not None or model.base_model is model:
         return set()
     return {name for name, child in model.named_children() if child is not model.base_model}
@@ -202,7 +203,7 @@ def _tied_embedding(model: Any) -> _ModuleRef | None:
 
 
 def _is_shared(model: Any, linear: nn.Linear) -> bool:
-    """Return whether a layer's weight is that of the embedding layer, too."""
+    """Return whether a layer shares its weight with the embedding layer."""
     embedding = model.get_input_embeddings()
     return getattr(embedding, "weight", None) is linear.weight
 

@@ -1,6 +1,6 @@
 """The quantized format of a checkpoint. Checks all that the component returns.
 
-A format comes from a plugin. Whatever it does wrong becomes an error of one line that names the plugin.
+A format comes from a plugin. Each fault of the format becomes an error of one line that names the plugin.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ..weights.isolated_loader import LoaderGuard, check_tensor
 
 
 class ChosenFormat:
-    """Wraps a quantized format. All methods raise what `LoaderGuard.asking` does.
+    """Wraps a quantized format. All methods raise the errors of `LoaderGuard.asking`.
 
     Args:
         entry: registry entry of the format.
@@ -90,7 +90,7 @@ class ChosenFormat:
         return weight
 
     def _check_new(self, layer: StoredLayer, weight: torch.Tensor) -> None:
-        """Raise WrongReturnError if a weight lies where that of another layer does, which is still in use."""
+        """Raise WrongReturnError if a weight shares memory with another layer's weight still in use."""
         place = weight.data_ptr()
         storage, owner = self._places.get(place, (None, ""))
         if storage is not None and not storage.expired() and owner != layer.name:

@@ -27,10 +27,10 @@ def format_names(registry: Registry) -> list[str]:
 def dequantizing(
     source: WeightSource | None, hf_config: Any, registry: Registry
 ) -> tuple[WeightSource | None, Any]:
-    """Return weights that are dequantized when they are read, and the config of the model with such weights.
+    """Return weights that are dequantized when they are read, and the config of the dequantized model.
 
-    Returns the arguments themselves if no weights are read, if the checkpoint is not quantized, or if no plugin
-    reads its format; transformers may.
+    Returns the arguments themselves if no weights are read, if the checkpoint is not quantized, or if no
+    plugin reads its format. In the last case, transformers may read the format.
 
     Raises:
         ConfigError: several plugins read the format.

@@ -1,4 +1,4 @@
-"""Weights of a checkpoint whose linear layers are quantized: dequantized one by one when the model is loaded."""
+"""Weights of a checkpoint with quantized linear layers, dequantized one by one during loading."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class QuantizedSource(WeightSource):
         self._make_format = make_format
 
     def stored(self) -> dict[str, StoredTensor]:
-        """Return the formats of the tensors as they are after dequantizing, by name."""
+        """Return the formats of the dequantized tensors, by name."""
         stored = self._source.stored()
         return _dequantized(self.path, stored, self._make_format().layers(stored))
 
@@ -79,10 +79,11 @@ class QuantizedSource(WeightSource):
         layers: Mapping[str, StoredLayer],
         read: Callable[[str], torch.Tensor],
     ) -> None:
-        """Put modules of the format in the place of linear layers.
+        """Replace linear layers with modules of the format.
 
         Raises:
-            ModelError: the model has no linear layer of a name. Experts of a mixture are one tensor.
+            ModelError: the model has no linear layer with a stored name, for example because all experts of a
+                mixture are one tensor.
         """
         for layer in (layer for layer in layers.values() if layer.has_module):
             name = _name_in_model(module, layer.name)
@@ -125,7 +126,10 @@ def _dequantized(
 
 
 def _name_in_model(model: Any, name: str) -> str | None:
-    """Return the name of a checkpoint's layer in a model, with or without the base model's prefix; None: it has none."""
+    """Return the name in a model of a checkpoint's layer; None if the model lacks the layer.
+
+    The two names may differ by the base model's prefix.
+    """
     prefix = f"{model.base_model_prefix}."
     names = dict(model.named_modules(remove_duplicate=False))
     forms = name, f"{prefix}{name}", name.removeprefix(prefix)
@@ -133,12 +137,12 @@ def _name_in_model(model: Any, name: str) -> str | None:
 
 
 def _copied(read: Callable[[str], torch.Tensor], name: str) -> torch.Tensor:
-    """Read a tensor that may become a weight of the model, which is changed in place, and outlives its file."""
+    """Return a copy of a tensor. A weight of the model may be changed in place, and outlives its file."""
     return read(name).clone()
 
 
 def _is_zero_bias(name: str, layers: Mapping[str, StoredLayer], read: Callable[[str], torch.Tensor]) -> bool:
-    """Return whether a tensor is the bias of a quantized layer and holds zeros alone.
+    """Return whether a tensor is the bias of a quantized layer and holds only zeros.
 
     Some tools write a bias of zeros for each quantized layer, also if the architecture has none.
     """

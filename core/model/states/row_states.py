@@ -1,7 +1,8 @@
 """Splits the packed row of a step for modules that keep states, and moves the states.
 
 Sequences that decode are computed together, [N, 1, hidden]. Pieces of prompts are computed one after another,
-[1, T, hidden]. A piece is cut in two where a state has to be copied, as states exist only between parts.
+[1, T, hidden]. If a state has to be copied at a position within a piece, the piece is cut there, because
+states exist only between parts.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ def parts_of(batch: ForwardBatch, rows: Ints, copies: StateCopies = NO_COPIES) -
     is_single[list(cuts)] = False
     places = np.flatnonzero(
         is_single
-    ).tolist()  # these sequences come first: their tokens have the same places
+    ).tolist()  # these sequences come first, so a token's place is its sequence's index
     owners = list(places)
     firsts = (np.cumsum(batch.query_lens) - batch.kv_lens).tolist()  # place of each sequence's position 0
     parts = []
@@ -95,7 +96,7 @@ def _cuts(copies: StateCopies) -> dict[int, list[tuple[int, int]]]:
 
 
 def _piece(rows: Ints, i: int, first: int, start: int, end: int, slot: int | None = None) -> Part:
-    """Return the part of the tokens at positions [start, end) of sequence i, whose position 0 is at `first`."""
+    """Return the part of positions [start, end) of sequence i, whose position 0 is at place `first`."""
     copied_to = None if slot is None else slice(slot, slot + 1)
     row = int(rows[i])
     tokens = slice(first + start, first + end)
@@ -103,9 +104,10 @@ def _piece(rows: Ints, i: int, first: int, start: int, end: int, slot: int | Non
 
 
 def _together(batch: ForwardBatch, rows: Ints, places: list[int], owners: list[int]) -> Part:
-    """Return the part of single tokens at these places, each of another sequence, which all continue.
+    """Return the part of the single tokens at these places, which continue different sequences.
 
-    If their rows are a range, the part is in the order of the rows: its states need not be gathered then.
+    If the sequences' rows are a range, the part is in the order of the rows, so that its states need not be
+    gathered.
     """
     num = len(owners)
     used = rows[owners]

@@ -75,8 +75,10 @@ class StateCache(Cache):  # type: ignore[misc]
 
 
 class _OneLayer(list[Any]):
-    """A list of one layer, which is at every index: modules of transformers 5.17 read `layers[layer_idx]`, where
-    those of 5.23 call the cache's methods."""
+    """A list of one layer, which every index returns.
+
+    Modules of transformers 5.17 read `layers[layer_idx]`; modules of 5.23 call the cache's methods.
+    """
 
     def __getitem__(self, index: Any) -> Any:
         return super().__getitem__(0)
@@ -101,7 +103,7 @@ class _StateLayerCache(LinearAttentionLayer):  # type: ignore[misc]
     def update_recurrent_state(
         self, recurrent_states: torch.Tensor, state_idx: int = 0, **kwargs: Any
     ) -> torch.Tensor:
-        """Replace a recurrent state, in its dtype. transformers copies it here; llmfw's storage copies it later."""
+        """Replace a recurrent state, in its dtype. llmfw's storage copies the state, not this method."""
         before = self.recurrent_states[state_idx]
         state = recurrent_states if before is None else recurrent_states.to(before.dtype)
         self.recurrent_states[state_idx] = state

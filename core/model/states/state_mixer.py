@@ -35,7 +35,7 @@ class Part:
         num_tokens: number of tokens T of each sequence.
         slots: slot of each sequence's states; None: the states are not kept.
         continues: whether the sequences have states; if not, they start.
-        copied_to: slot to which the state after the part is copied, too; only for a single sequence.
+        copied_to: second slot to which the state after the part is copied; only for a single sequence.
     """
 
     tokens: slice | torch.Tensor
@@ -74,7 +74,7 @@ class StateCall:
         return output, cache.states()
 
     def _run_singly(self, part: Part, states: States) -> tuple[Any, dict[StateKey, torch.Tensor]]:
-        """Return the same as `run`, for one sequence, computed token by token."""
+        """Return the result of `run` for one sequence, computed token by token."""
         assert isinstance(part.tokens, slice)
         assert part.num_sequences == 1
         outputs = []
@@ -158,8 +158,9 @@ class StateMixer:
     Attributes:
         layer: description of the states; without states until the model has been probed.
         original: the module's own `forward`.
-        takes_pieces: whether the module continues from a state with several tokens at once. If not, it gets
-            them one by one, as transformers' modules of Mamba 1 ignore the state otherwise.
+        takes_pieces: whether the module continues from a state with several tokens at once. If not, the
+            module gets the tokens one by one, because transformers' Mamba 1 modules ignore the state
+            otherwise.
     """
 
     def __init__(self, module: nn.Module, cache_name: str, running: RunningStep, layer: StateLayer) -> None:

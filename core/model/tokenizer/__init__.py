@@ -1,1 +1,1 @@
-"""Loads a model's tokenizer and chat template, and refuses those that contradict the model."""
+"""Loads a model's tokenizer and chat template. Refuses files that contradict the model."""

@@ -1,7 +1,7 @@
 """Refuses a tokenizer that makes very long texts from short ones.
 
-A few letters of a prompt, or a few tokens of an output, would take minutes and gigabytes. The limits on requests count
-what comes before.
+A few letters of a prompt, or a few tokens of an output, would take minutes and gigabytes. The limits on
+requests count the text and the tokens before they grow.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ import tokenizers
 from llmfw.core.base.errors import ModelError
 
 MAX_GROWTH = 256
-"""Characters that normalizers or decoders may make from one. Unicode's own forms make 18 from one (U+FDFA), and models'
-own tokenizers add one or two."""
+"""Maximum number of characters that normalizers or decoders may make from one character. Unicode's own forms
+make up to 18 (from U+FDFA), and models' own tokenizers add one or two."""
 _OF_UNICODE = {"NFKC": 18, "NFKD": 18, "NFC": 3, "NFD": 4, "BertNormalizer": 4, "Lowercase": 3, "Nmt": 1}
 
 
 def check_growth(folder: Path, backend: tokenizers.Tokenizer) -> None:
-    """Raise ModelError if the normalizer or the decoder may make more than `MAX_GROWTH` characters from one."""
+    """Raise ModelError if the normalizer or decoder may make over `MAX_GROWTH` characters from one."""
     for name in ("normalizer", "decoder"):
         part = getattr(backend, name)
         growth = 1.0 if part is None else _growth(json.loads(part.__getstate__()))
@@ -34,7 +34,11 @@ def check_growth(folder: Path, backend: tokenizers.Tokenizer) -> None:
 
 
 def _growth(part: Any) -> float:
-    """Return the number of characters that a normalizer or a decoder makes from one at most, from its description."""
+    """Return the maximum number of characters that a normalizer or a decoder makes from one character.
+
+    Args:
+        part: description of the normalizer or decoder.
+    """
     kind = part.get("type")
     if kind == "Sequence":
         return math.prod(map(_growth, part.get("normalizers") or part.get("decoders") or []))

@@ -146,7 +146,7 @@ def _refuse_equal_ids(folder: Path, vocabulary: Mapping[str, int]) -> None:
 def _added_tokens(file: Path) -> list[tuple[str, int]]:
     """Return the added tokens and their ids from a tokenizer.json.
 
-    Parses only these, not the large vocabulary.
+    Parses only the added tokens, not the large vocabulary.
     """
     if not file.is_file():
         return []

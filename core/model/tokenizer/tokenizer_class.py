@@ -1,4 +1,4 @@
-"""Refuses a tokenizer.json with another algorithm than the class in tokenizer_config.json, and other ids.
+"""Refuses a tokenizer.json whose algorithm and ids do not match the class in tokenizer_config.json.
 
 For some classes, transformers takes only the vocabulary from tokenizer.json, and the algorithm from the
 class: with `BertTokenizer`, a byte-level BPE becomes a WordPiece tokenizer. The two files disagree if one of

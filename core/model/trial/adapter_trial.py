@@ -49,7 +49,7 @@ class AdapterTrial:
         self._before = logits[0].float()
 
     def distance(self, model: nn.Module, layers: list[LayerSpec]) -> float:
-        """Return the relative change of the logits, at the start or at the end of the sequence, the larger of both.
+        """Return the relative change of the logits, at the sequence's start or end, whichever is larger.
 
         Args:
             model: the adapted model.
@@ -57,7 +57,7 @@ class AdapterTrial:
         """
         after = run_packed(model, [self._ids], PlainStep(layers, [len(self._ids)]))
         parts = (slice(NUM_TOKENS), slice(-NUM_TOKENS, None))
-        # NaN must not be lost, as by max().
+        # Python's max() may lose NaN.
         changes = [relative_distance(self._before[part], after[part]) for part in parts]
         return float(torch.tensor(changes).max())
 

@@ -98,7 +98,7 @@ def differences_of(loaded: LoadedWeights, is_quantized: bool) -> Differences:
 
 
 class _TensorNames:
-    """Compares the names of a model's tensors with those in its files.
+    """Compares the names of a model's tensors with the names in its files.
 
     Args:
         module: loaded module.

@@ -1,6 +1,7 @@
-"""Calls a weight loader, checks what it returns, and reports its faults in one line that names the plugin.
+"""Calls a weight loader, checks its results, and reports its faults in one line that names the plugin.
 
-A loader comes from a plugin. Without right weights there is nothing to serve, so every fault ends the start.
+A loader comes from a plugin. Without correct weights, no model can be served. So every fault stops the
+server's start.
 """
 
 from __future__ import annotations
@@ -49,8 +50,8 @@ class LoaderGuard:
         """Run a block that calls one method of the loader.
 
         Raises:
-            ModelError: the loader raised it or a ConfigError, because the files or its options are wrong; the message gets
-                the model, and the plugin unless it is llmfw's own.
+            ModelError: the loader raised ModelError or ConfigError, because the files or its options are
+                wrong; the message names the model, and the plugin unless the loader is llmfw's own.
             ComponentError: the loader raised something else, or returned something wrong.
         """
         begun = perf_counter()
@@ -93,7 +94,7 @@ def recognizes(component: type[WeightLoader], guard: LoaderGuard) -> bool:
 
 
 class IsolatedLoader:
-    """A weight loader that was built for a folder. All methods raise what `LoaderGuard.asking` does.
+    """A weight loader that was built for a folder. All methods raise the errors of `LoaderGuard.asking`.
 
     Args:
         loader: the loader.
@@ -158,7 +159,7 @@ def check_tensor(found: object, expected: StoredTensor, given: str = "tensors() 
     """Raise WrongReturnError unless a component has returned a tensor of the format that it gave before.
 
     Args:
-        given: words for messages that say where the format is from.
+        given: words for messages that state the source of the format.
     """
     if not isinstance(found, torch.Tensor):
         raise WrongReturnError(f"returned {found!r:.80} ({type(found).__name__}) in place of a tensor")
@@ -174,7 +175,7 @@ def check_tensor(found: object, expected: StoredTensor, given: str = "tensors() 
 
 
 def _checked_pair(pair: Any) -> tuple[str, StoredTensor]:
-    """Return a name and a format that a loader gave; raise WrongReturnError if they are none."""
+    """Return a name and a format that a loader gave; raise WrongReturnError for other values."""
     if type(pair) is not tuple or len(pair) != 2:
         raise WrongReturnError(f"gave {pair!r:.80} in place of a name and a StoredTensor")
     name, tensor = pair

@@ -66,7 +66,7 @@ def read_scales(tensors: Iterable[tuple[str, torch.Tensor]]) -> Scales:
     """Return the scales of keys and of values by layer.
 
     Args:
-        tensors: stored tensors with their names; those with other names are left out.
+        tensors: stored tensors with their names; tensors with other names are ignored.
 
     Raises:
         ModelError: a scale is not a single positive number.

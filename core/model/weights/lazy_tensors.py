@@ -1,4 +1,4 @@
-"""Builds transformers' models from tensors that are read one at a time, in place of from files."""
+"""Builds transformers' models from tensors that are read one at a time, instead of from files."""
 
 from __future__ import annotations
 
@@ -15,11 +15,13 @@ from llmfw.core.interfaces.weight_loader import StoredTensor
 from ..files.stored_dtypes import safetensors_name, torch_dtype
 
 SYNC_VARIABLE = "HF_DEACTIVATE_ASYNC_LOAD"
-"""Environment variable with which transformers reads tensors in the calling thread, each when it needs it."""
+"""Environment variable that makes transformers read each tensor in the calling thread, when needed."""
 
 
 class LazyTensor:
-    """A tensor that is read when transformers needs it: the part of safetensors' slices that it uses.
+    """A tensor that is read when transformers needs it.
+
+    It has the methods of safetensors' slices that transformers uses.
 
     Args:
         stored: format of the tensor; its dtype is one that `torch_dtype` knows.
@@ -31,7 +33,7 @@ class LazyTensor:
         self._read = read
 
     def __getitem__(self, index: Any) -> torch.Tensor:
-        """Read the tensor, and return a part of it; `...` is all of it."""
+        """Read the tensor, and return a part of it; `...` selects the whole tensor."""
         return self._read()[index]
 
     def get_dtype(self) -> str:
@@ -69,8 +71,8 @@ def build_from(
 def _class_and_config(auto_class: Any, hf_config: Any) -> tuple[Any, Any]:
     """Return the model class that an auto class takes for a config, and the config to give to it.
 
-    Auto classes take no tensors, only paths. As they do, takes the text config of a config for several kinds of input,
-    if the model is one for text.
+    Auto classes accept only paths, not tensors. Like an auto class, this function returns the text config of
+    a multimodal config if the model class is for text alone.
     """
     if type(hf_config) not in auto_class._model_mapping:
         raise ValueError(f"{auto_class.__name__} of transformers has no class for {hf_config.model_type}")

@@ -75,7 +75,10 @@ class LoaderSource(WeightSource):
 
     @contextlib.contextmanager
     def _opened(self) -> Iterator[IsolatedLoader]:
-        """Build the loader for a block, and close it afterwards. An error of the block is raised, not one of `close`."""
+        """Build the loader for a block, and close it afterwards.
+
+        If both the block and `close` fail, the block's error is raised.
+        """
         with self._guard.asking("__init__()"):
             built = self._component(Path(self.path), self._options)
         loader = IsolatedLoader(built, self._guard)

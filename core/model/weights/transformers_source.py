@@ -24,7 +24,7 @@ class TransformersSource(WeightSource):
 
     Args:
         path: the model's folder, or a hub id.
-        file_format: "safetensors" or "bin"; None: what transformers prefers.
+        file_format: "safetensors" or "bin"; None: the format that transformers prefers.
         list_tensors: function that returns the formats of the stored tensors; None: llmfw's own.
     """
 

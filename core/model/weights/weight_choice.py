@@ -1,4 +1,4 @@
-"""Chooses what reads the weights of a model: `--weight-loader`."""
+"""Chooses the reader of a model's weights: `--weight-loader`."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ FLAG = "--weight-loader"
 
 
 def choose_weights(config: EngineConfig, registry: Registry) -> WeightSource | None:
-    """Return where the weights of the config's model are read from; None: random weights are drawn.
+    """Return the source of the weights of the config's model; None: the weights are drawn at random.
 
-    With "auto", loaders are asked by descending rank whether the folder has their format. If it has none, or the model
-    is a hub id, transformers reads the files itself.
+    With "auto", each loader, by descending rank, is asked whether the folder has its format. If no loader
+    recognizes the folder, or the model is a hub id, transformers reads the files itself.
 
     Raises:
         ConfigError: there is no such loader, the folder does not have its format, an option is wrong, or several
@@ -79,7 +79,8 @@ def _source_of(entry: Entry, config: EngineConfig, registry: Registry) -> Weight
 def _recognizing(config: EngineConfig, registry: Registry) -> Entry | None:
     """Return the loader of largest rank that recognizes the model's folder; None if there is none.
 
-    A loader that cannot be used is passed over, with a warning: it would keep all other models from being served.
+    A loader that cannot be used is skipped with a warning, because an error would keep all other models from
+    being served.
 
     Raises:
         ConfigError: several loaders of the same rank recognize the folder.
@@ -104,7 +105,7 @@ def _is_usable(entry: Entry, folder: str) -> bool:
         logger.debug("Weight loader %s is passed over: it needs %s", entry.full_name, ", ".join(missing))
         return False
     try:
-        # Not in the registry's ledger, which has the components in use.
+        # Not recorded in the registry's ledger, which lists the components in use.
         return recognizes(entry.load(), LoaderGuard(entry, ComponentCalls(entry), folder))
     except (ComponentError, ModelError) as error:
         logger.warning("Weight loader %s is passed over: %s", entry.full_name, error)

@@ -1,4 +1,4 @@
-"""Where the weights of one model are read from."""
+"""The source of one model's weights."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class WeightSource(ABC):
 
     Attributes:
         path: the constructor's argument.
-        reads_safetensors: whether damaged safetensors files in the folder can be why loading failed.
+        reads_safetensors: whether damaged safetensors files in the folder can make loading fail.
     """
 
     reads_safetensors = True
@@ -79,7 +79,7 @@ class WeightSource(ABC):
 
     @abstractmethod
     def reading(self) -> AbstractContextManager[Callable[[str], torch.Tensor]]:
-        """Return a context in which tensors can be read: a function that returns the stored tensor of a name.
+        """Return a context with a function that returns a stored tensor by its name.
 
         The tensors may be mapped from files, and must not be changed. In the context, `stored` lists all tensors that
         the function can read.
