@@ -17,7 +17,7 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def paused() -> Iterator[None]:
-    """Disable collection meanwhile."""
+    """Disable garbage collection within the block."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -29,7 +29,7 @@ def paused() -> Iterator[None]:
 
 @contextlib.contextmanager
 def importing() -> Iterator[None]:
-    """Disable collection while libraries are imported, and freeze their objects afterwards.
+    """Disable garbage collection while libraries are imported, and freeze their objects afterwards.
 
     Imports create hardly any garbage.
     """

@@ -3,9 +3,9 @@
 When a model of transformers 5 is imported, transformers reads the 2,500 files of all models, three times, to
 build an index. It also imports torch's compiler (for a few decorators), sharded tensors, and scipy (for
 losses of object detection). During the import, this module makes transformers believe that scipy and
-torch.distributed are missing. It postpones the index and the compiler until code uses them. (`torch.compile`,
-for example, uses the compiler.) If a version of transformers works differently, its import is slow again, but
-still correct.
+torch.distributed are missing. It postpones the index and the compiler until code uses them; for example,
+`torch.compile` uses the compiler. If a version of transformers works differently, its import is slow again,
+but still correct.
 
 LLMFW_PLAIN_IMPORTS=1 leaves all imports as they are.
 """
@@ -46,7 +46,8 @@ def postpone_index() -> None:
 def import_templates() -> ModuleType:
     """Import transformers' functions for chat templates, and return their module.
 
-    Postpones the package around them, which imports a client of the hub and takes most of the time.
+    Postpones the package that contains these functions. This package imports a client of the hub, which takes
+    most of the time.
     """
     postpone_index()
     if not _is_plain():
@@ -57,8 +58,8 @@ def import_templates() -> ModuleType:
 def import_modeling() -> None:
     """Import torch, and the modules that all models of transformers share.
 
-    Only for the engine's own process: afterwards, transformers cannot distribute a model over processes, and
-    lacks the losses of object detection.
+    Call this only in the engine's own process. Afterwards, transformers cannot distribute a model over
+    processes, and lacks the losses of object detection.
     """
     postpone_index()
     is_first = not (_is_plain() or has_run("transformers"))

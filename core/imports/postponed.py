@@ -1,8 +1,8 @@
 """Lazy modules, which run only when code accesses an attribute that they do not have yet.
 
 A library often imports a module only for a decorator or for a submodule. If the module is lazy, such an
-import is fast, because it does not run the module. The module runs when code needs another of its attributes,
-if ever. Only the timing changes. (The lazy modules of `importlib.util` run at any access, even if only a
+import is fast, because it does not run the module. The module runs only when code needs another attribute of
+the module. Only the timing changes. (The lazy modules of `importlib.util` run at any access, even if only a
 submodule is imported.)
 """
 
@@ -38,7 +38,7 @@ def postpone(
         has_index: whether the module is a package that only maps names to submodules. Submodules are then
             imported without running the package.
         submodules: names of submodules to import now, without running the package. Unlike an index, the
-            package may have functions that are named like other submodules.
+            package may have functions with the same names as other submodules.
         then: function called with the module once it has run.
         known: attributes that are available without running the module.
     """
@@ -80,7 +80,7 @@ class _Postponed(ModuleType):
     ) -> None:
         super().__init__(spec.name)
         self.__spec__, self.__file__, self.__loader__ = spec, spec.origin, spec.loader
-        # Without `__path__`, the import system asks for it to import a submodule, which runs the package first.
+        # Without this `__path__`, importing a submodule would read `__path__`, which runs the package first.
         if has_index:
             self.__path__ = spec.submodule_search_locations or []
         self.__dict__.update(known)
@@ -110,7 +110,7 @@ class _Postponed(ModuleType):
     def __getattr__(self, name: str) -> Any:
         is_package = self.__spec__ is not None and self.__spec__.submodule_search_locations is not None
         if name.startswith("__") and not (name == "__all__" or (name == "__path__" and is_package)):
-            # Inspection reads these attributes of all modules; that must not run this module.
+            # Inspection reads these attributes of all modules, and must not run this module.
             raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
         path = f"{self.__name__}.{name}"
         is_index = self._has_index and sys.modules.get(self.__name__) is self
@@ -120,7 +120,7 @@ class _Postponed(ModuleType):
 
 
 def _bind_submodules(module: ModuleType, name: str) -> None:
-    """Make submodules that were imported before their package has run attributes of it, as an import does."""
+    """Make submodules attributes of their package, if they were imported before the package ran."""
     for path, submodule in list(sys.modules.items()):
         parent, _, child = path.rpartition(".")
         if parent == name and child not in vars(module):

@@ -1,21 +1,23 @@
-"""Programmatic dependent launch: a Triton kernel is launched before the one ahead of it has ended.
+"""Programmatic dependent launch: launches a Triton kernel before the previous kernel has ended.
 
-Without it, a kernel's launch and first loads begin when all programs of the kernel before it have ended and what they
-wrote is visible. Between kernels of a few microseconds each, that is much of the time. Import this module only where
-Triton is installed.
+Without programmatic dependent launch, a kernel starts only after all programs of the previous kernel have
+ended and their writes are visible. For kernels of a few microseconds each, this wait is a large part of the
+time. Import this module only if Triton is installed.
 
-A kernel takes part by an argument `launch_pdl: tl.constexpr`, to which its launcher passes `launches_early`. Triton
-reads the argument of this name as its launch option, too. Each program of the kernel starts with `launch_next`, and
-then calls `await_earlier_kernels`. Each of these rules is needed for right results:
+To take part, a kernel has an argument `launch_pdl: tl.constexpr`, to which its launcher passes the result of
+`launches_early`. Triton also reads the argument of this name as a launch option. Each program of the kernel
+first calls `launch_next`, and then `await_earlier_kernels`. Results are correct only if all of these rules
+hold:
 
-- All programs call it, those that return early included: a kernel of which none waits may end before the kernels ahead
-  of it, and the next one waits only for that.
-- Before the call, a program reads nothing but weights, and writes nothing. What it reads after the call may be what
-  the last kernels wrote; what it writes may be what they still read, as allocators give memory to others at once.
-- Weights do not change while a model is served. After a change of weights, a kernel that takes no part must run before
-  the next kernel that reads them early.
+- All programs call `await_earlier_kernels`, including programs that return early. If no program of a kernel
+  waits, the kernel may end before the earlier kernels, and the next kernel waits only for this one.
+- Before the call, a program reads only weights, and writes nothing. Earlier kernels may still write all
+  other data. Earlier kernels may also still read the memory that the program writes, because allocators
+  reuse memory at once.
+- Weights do not change while a model is served. After the weights change, a kernel that takes no part must
+  run before the next kernel that reads weights early.
 
-Kernels that take no part (torch's, cuBLAS') begin when all before them has ended, as ever.
+Kernels that take no part, such as torch's and cuBLAS', start after all earlier kernels have ended.
 """
 
 from __future__ import annotations
@@ -31,12 +33,12 @@ OLDEST = (9, 0)
 """The first compute capability with programmatic dependent launch."""
 
 VARIABLE = "LLMFW_TRITON_PDL"
-"""Environment variable that switches it off if it is 0."""
+"""Environment variable that disables programmatic dependent launch if it is 0 or empty."""
 
 
 @cache
 def launches_early(device: torch.device) -> bool:
-    """Return whether kernels on this device are launched early; it is found out once for a device."""
+    """Return whether kernels on this device are launched early. The result is cached per device."""
     if device.type != "cuda" or torch.version.hip is not None or not is_compiled():
         return False
     return (
@@ -51,11 +53,12 @@ def is_compiled() -> bool:
 
 @triton.jit
 def launch_next(launch_pdl: tl.constexpr) -> None:
-    """Let the next kernel be launched.
+    """Allow the launch of the next kernel.
 
-    That happens when all programs of this kernel have called it or ended. As they call it first, the next kernel's
-    programs come when the last of this kernel's is running: they take only room that those leave. So no kernel is held
-    up, and the more of them wait, the more weights are on the way while the memory has little else to do.
+    The next kernel is launched when all programs of this kernel have called this function or ended. Because
+    programs call it first, the next kernel's programs start only when all programs of this kernel are
+    running. They use only the resources that are left, so no kernel is delayed. While they wait, they load
+    weights when the memory has little other work.
     """
     if launch_pdl:
         tl.extra.cuda.gdc_launch_dependents()
@@ -63,17 +66,17 @@ def launch_next(launch_pdl: tl.constexpr) -> None:
 
 @triton.jit
 def await_earlier_kernels(launch_pdl: tl.constexpr) -> None:
-    """Wait until all kernels before this one have ended, and what they wrote is visible."""
+    """Wait until all earlier kernels have ended and their writes are visible."""
     if launch_pdl:
         tl.extra.cuda.gdc_wait()
 
 
 @triton.jit
 def loaded(numbers: tl.tensor, launch_pdl: tl.constexpr) -> tl.tensor:
-    """Return numbers that were loaded before the wait, as they are.
+    """Return numbers that were loaded before the wait, unchanged.
 
-    Without this, the compiler takes registers with two numbers apart right after the load: a program would wait for
-    what it loads before it waits for the kernels ahead, instead of for both at once.
+    Without this function, the compiler unpacks registers that hold two numbers right after the load. A
+    program would then wait first for the load and then for the earlier kernels, instead of for both at once.
     """
     if launch_pdl:
         pack: tl.constexpr = 32 // numbers.dtype.primitive_bitwidth

@@ -1,10 +1,10 @@
 """The Triton kernel that writes a step's keys and values to their slots, in the dtype of the storage.
 
-One launch does what `KVStorage.write` does with two to ten of torch's operators. Import this module only where
-Triton is installed.
+One launch replaces the two to ten torch operators of `KVStorage.write`. Import this module only if Triton is
+installed.
 
 The kernel encodes fp8 with integer operations, because only devices from compute capability 8.9 on can encode
-fp8 in hardware. So the codes are bitwise the same on every device, in Triton's interpreter and in torch.
+fp8 in hardware. So the codes are bitwise identical on every device, in Triton's interpreter and in torch.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ TILE = 4096
 
 @triton.jit
 def encode(numbers: tl.tensor, mantissa: tl.constexpr) -> tl.tensor:
-    """Encode float32 numbers as fp8 codes, rounded to nearest even. They must be within the range of fp8.
+    """Encode float32 numbers as fp8 codes, rounded to nearest even. All numbers must be in the fp8 range.
 
     The input has 8 exponent bits and 23 mantissa bits. The code has `7 - mantissa` exponent bits and
     `mantissa` mantissa bits. Encoding rounds the mantissa and changes the bias of the exponent. If the result

@@ -23,7 +23,7 @@ class Admission:
         live, deferrable: the sequences of each class (see `deferral`).
         adapter: calls the policy.
         retraction: retracts deferrable sequences if live ones need their rows or pages.
-        leaders: decides which sequences wait for a prefix that another sequence computes.
+        leaders: chooses the sequences that wait for a prefix that another sequence computes.
         whole: maximum number of sequences and prompt tokens in a step.
         trace: receives each decision; None: decisions are not traced.
     """
@@ -56,7 +56,7 @@ class Admission:
         started, except for the first one if no sequence runs.
 
         Args:
-            budget: what is left of the step's token budget; the started sequences' tokens are subtracted.
+            budget: rest of the step's token budget; the started sequences' tokens are subtracted.
             builder: builder of the step, to which the started sequences' tokens are added.
         """
         if not lane.num_waiting:
@@ -101,7 +101,7 @@ class Admission:
         return self._live.num_running + self._deferrable.num_running
 
     def _why_closed(self, lane: Lane, budget: StepBudget) -> str:
-        """Return why no sequence of a lane can be admitted; "" if one might fit."""
+        """Return the reason why no sequence of a lane can be admitted; "" if a sequence might fit."""
         if budget.is_spent:
             return "the step's budget of prompt tokens is spent"
         taken = lane.num_running if lane is self._live else self._num_running
@@ -110,18 +110,18 @@ class Admission:
         return f"no place: {self._num_running} requests run"
 
     def _trace_waits(self, indices: Indices, reason: str) -> None:
-        """Trace why sequences wait.
+        """Trace the reasons why sequences wait.
 
         Args:
             indices: table indices of waiting sequences, in the policy's order.
-            reason: why the first one waits; the later ones wait because others come first.
+            reason: reason why the first sequence waits; the later sequences wait because others come first.
         """
         if self._trace is not None:
             for num_ahead, seq in enumerate(self._table.sequences(indices)):
                 self._trace.waits(seq, reason if num_ahead == 0 else "others come first", num_ahead)
 
     def _reserved_tokens(self, lane: Lane) -> float:
-        """Return how many tokens the running sequences are expected to need beyond the pages that they hold.
+        """Return the number of tokens that running sequences are expected to need beyond their pages.
 
         For the live lane, only live sequences count.
         """
@@ -158,8 +158,8 @@ class Admission:
     def _fits(self, seq: SequenceState, reserved: float) -> bool:
         """Return whether the pages suffice for a sequence that already has a row.
 
-        For a live sequence, pages of deferrable sequences count as available. The sequence always fits if no
-        other sequence runs; for a live sequence, if no other live one runs.
+        For a live sequence, pages of deferrable sequences count as available. A sequence always fits if no
+        other sequence runs; a live sequence also fits if no other live sequence runs.
         """
         is_live = not seq.request.deferrable
         if not (self._live.num_running if is_live else self._num_running):
@@ -172,7 +172,7 @@ class Admission:
     def _extend(self, lane: Lane, seq: SequenceState, num_tokens: int) -> bool:
         """Give a sequence pages for its first `num_tokens` tokens; return whether there were enough.
 
-        For a live sequence, retracts as many deferrable sequences as necessary.
+        For a live sequence, retracts deferrable sequences until there are enough pages.
         """
         while not self._pages.extend(seq, num_tokens):
             if not self._retraction.give_way(lane):

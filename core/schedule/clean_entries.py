@@ -9,7 +9,7 @@ from llmfw.core.base.step import NO_INTS, Ints
 
 
 class CleanEntries:
-    """Tracks the clean entries of each row: leading entries that are unchanged since `take` returned them.
+    """Tracks the clean entries of each row: leading entries unchanged since `take` returned them.
 
         row        [ 7 3 9 4 4 1 . . ]    pages
                      └ clean ┘            taken, and unchanged since
@@ -29,7 +29,7 @@ class CleanEntries:
         self._num_clean[row] = min(self._num_clean[row], index)
 
     def take(self, rows: npt.NDArray[np.int64], ends: npt.NDArray[np.int64]) -> tuple[Ints, Ints]:
-        """Return the positions of these rows' entries that are not clean, and mark the entries as clean.
+        """Return the positions of the entries in these rows that are not clean; mark them as clean.
 
         Args:
             rows: row numbers without repetition: [B].

@@ -3,9 +3,9 @@
     before ──begin──► inside ──end──► space ──► after
       └────────────any other token───────────────┘
 
-The opening and the closing mark are the tokens around the thinking, such as <think> and </think>. The grammar
-applies in the phase "after". In the phase "space", which only some models have, one token of white space may
-come first.
+The opening mark and the closing mark are the tokens around the thinking, such as <think> and </think>. The
+grammar applies in the phase "after". In the phase "space", which only some models have, one token of white
+space may come first.
 
 Some tokens are forced, because only one continuation is possible: the closing mark once the thinking budget
 is spent, the rest of an opening mark, or tokens that the grammar forces. Forced tokens are queued and must be
@@ -53,7 +53,7 @@ class Phase(enum.Enum):
 
 
 class _StuckError(ValueError):
-    """A grammar allows no token, and its backend did not raise."""
+    """Raised if a grammar allows no token and its backend did not raise."""
 
 
 class Constraint:
@@ -61,8 +61,8 @@ class Constraint:
 
     Args:
         request: the output's request. With a grammar, it must have an end-of-sequence token. It must not
-            combine bad words with a grammar or a thinking budget; `check_request` rejects such requests. The tokens
-            of `Request.output` are accepted at once, which raises as `accept` does.
+            combine bad words with a grammar or a thinking budget; `check_request` rejects such requests. The
+            constructor accepts the tokens of `Request.output` at once, and raises the errors of `accept`.
         grammar: grammar in its initial state, used by this output only; None: the output has no grammar.
         calls: record of the calls of the grammar's backend; None: failures are not attributed to a plugin.
         on_cost: function called when the grammar has taken too much CPU time or is too complex.
@@ -133,14 +133,14 @@ class Constraint:
 
     @property
     def has_mask(self) -> bool:
-        """Whether some tokens are forbidden as the next token."""
+        """Whether any token is forbidden as the next token."""
         if self._bad_words:
             return bool(self._banned())
         return bool(self.forced) or (self._grammar is not None and not self.has_ended)
 
     @property
     def grammar_to_ask(self) -> Grammar | None:
-        """The grammar that must compute the next token's mask; None if the mask needs no grammar."""
+        """Grammar that must compute the next token's mask; None if the mask does not depend on a grammar."""
         return None if self.forced or self._phase is Phase.INSIDE else self._grammar
 
     @property
@@ -354,6 +354,6 @@ def forbid(words: Words, token_ids: Sequence[int]) -> None:
 
 
 def _num_matched(tail: deque[int], mark: tuple[int, ...]) -> int:
-    """Return the length of the longest prefix of `mark` that `tail` ends with."""
+    """Return the length of the longest prefix of `mark` that is also a suffix of `tail`."""
     seen = tuple(tail)
     return next(n for n in range(min(len(seen), len(mark)), -1, -1) if seen[len(seen) - n :] == mark[:n])

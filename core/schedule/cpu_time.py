@@ -1,7 +1,8 @@
 """Measures the CPU time of calls without the time of garbage collections that happen during them.
 
 A full collection traverses all objects of the process. In a large process, such as one that uses `LLM` and
-other libraries, it takes longer than a grammar may, and it starts at whatever call allocates next.
+other libraries, a collection takes longer than a grammar's allowance, and it can start during any call that
+allocates memory.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ class CPUTime:
     """Context manager that measures the CPU time of its body in the calling thread.
 
     Attributes:
-        seconds: CPU time of the body, once it has ended.
+        seconds: CPU time of the body; set when the body ends.
     """
 
     __slots__ = ("_begun", "_collecting_since", "_thread", "seconds")
@@ -40,7 +41,7 @@ class CPUTime:
         gc.callbacks.remove(self._note)
 
     def _note(self, phase: str, info: Mapping[str, int]) -> None:
-        """Skip the time of a collection in this thread; Python calls this before and after each one."""
+        """Exclude the time of a collection in this thread. Python calls this before and after collections."""
         if get_ident() != self._thread:
             return
         if phase == "start":

@@ -1,9 +1,9 @@
 """Records the scheduler's decisions about recent requests, for queries and for the log (level DEBUG).
 
 Consecutive equal decisions form one entry: a request that waits for a thousand steps because no row is free
-has one entry, and so has a prompt that is computed in a hundred pieces. Decoding steps are not recorded. Two
-reasons are equal if their texts up to the first colon are equal; the entry keeps the full text of the last
-one.
+has one entry. A prompt that is computed in a hundred pieces also has one entry. Decoding steps are not
+recorded. Two reasons are equal if their texts up to the first colon are equal; the entry keeps the full text
+of the last reason.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class _Record:
         self.num_left_out = 0
 
     def run(self, kind: str, now: float, step: int, reason: str = "") -> _Run:
-        """Add a decision to the last run if both are equal, else to a new run; return the run."""
+        """Add a decision to the last run if the two are equal, else to a new run; return the run."""
         last = self.runs[-1] if self.runs else None
         if last is not None and last.kind == kind and _is_same(last.reason, reason):
             last.until, last.last, last.reason = now, step, reason

@@ -1,9 +1,9 @@
-"""The two classes of sequences, live and deferrable, and each class's limits in a step.
+"""The two classes of sequences, live and deferrable, and the limits of each class in a step.
 
     live         Clients wait for these sequences. They are scheduled as if there were no other class.
-    deferrable   These sequences, such as the lines of a batch, use what live ones leave of a step, up to a
-                 share of the step. If no sequence is live, they may use the whole step. They lose their
-                 rows and pages as soon as live sequences need them.
+    deferrable   These sequences, such as the lines of a batch, use the rest of a step after the live ones,
+                 up to a share of the step. If no sequence is live, they may use the whole step. They lose
+                 their rows and pages as soon as live sequences need them.
 
 A running deferrable sequence that is not in the step is paused: it keeps its row and its pages.
 """
@@ -55,8 +55,8 @@ class Lane:
 
     Attributes:
         queue: waiting sequences.
-        why_waiting: why the first waiting sequence was not admitted in the last step that looked at them; "" if it
-            was not looked at.
+        why_waiting: reason why the first waiting sequence was not admitted in the last step that considered
+            the queue; "" if that step did not consider it.
     """
 
     def __init__(self, ratio: NewTokenRatio, table: SequenceTable) -> None:
@@ -103,7 +103,7 @@ class Lane:
 
     @property
     def num_waiting_unscored(self) -> int:
-        """Number of waiting sequences, not counting those that request their prompt's log probabilities."""
+        """Number of waiting sequences that do not request their prompt's log probabilities."""
         return len(self.queue) - int(np.count_nonzero(self._table.is_scored[self.queue.indices]))
 
     def add(self, seq: SequenceState) -> None:

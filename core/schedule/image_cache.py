@@ -1,11 +1,12 @@
 """Decides which images a step encodes, keeps and drops. Holds no tensors.
 
     needed   images in the pieces of this step
-    held     images of which a sequence has computed a part: its next piece needs them again
-    kept     encoded images in the order of their last use; others than needed and held ones are dropped for room
+    held     images that a sequence has computed in part: its next piece needs them again
+    kept     encoded images, in the order of their last use; if memory is short, images that are neither
+             needed nor held are dropped
 
-An image is encoded whole, in the step that computes its first token. So a step encodes few: while other sequences
-decode, only one, and otherwise as many as it may compute prompt tokens.
+An image is encoded whole, in the step that computes its first token. While other sequences decode, a step
+encodes only one image, to stay short. Otherwise, a step encodes at most `max_rows` rows of images.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from .sequence import SequenceState
 
 
 class ImageCache:
-    """Encoded images of the executor, by their keys.
+    """Tracks the encoded images of the executor, by key.
 
     Args:
         max_bytes: memory for encoded images. One image may exceed it.
@@ -27,7 +28,7 @@ class ImageCache:
 
     Attributes:
         num_encoded: number of images that were encoded since start.
-        num_found: number of images that a sequence needed and that were encoded already.
+        num_found: number of images that were already encoded when a sequence needed them.
     """
 
     def __init__(self, max_bytes: int, row_bytes: int, max_rows: int) -> None:
@@ -43,11 +44,11 @@ class ImageCache:
 
     @property
     def num_bytes(self) -> int:
-        """Memory that the encoded images take."""
+        """Memory of the encoded images, in bytes."""
         return sum(self._kept.values())
 
     def begin(self) -> None:
-        """Begin to plan a step."""
+        """Start planning a step."""
         self._planned = {}
         self._num_new = self._num_new_rows = 0
         self._is_busy = False
@@ -59,7 +60,7 @@ class ImageCache:
     def fit(self, seq: SequenceState, count: int) -> int:
         """Return how many of a sequence's next `count` tokens may be computed in the step.
 
-        They end before an image that the step cannot encode as well.
+        The tokens end before the first image that the step can no longer encode.
         """
         if seq.media is None or count <= 0:
             return count
@@ -71,7 +72,7 @@ class ImageCache:
         return count
 
     def take(self, sequences: Sequence[SequenceState], starts: Ints, counts: Ints) -> StepImages:
-        """Return what the executor does with images in a step.
+        """Return the images that the executor drops, encodes and uses in a step.
 
         Args:
             sequences: sequences of the step: B.
@@ -106,12 +107,12 @@ class ImageCache:
         self._held.pop(seq, None)
 
     def forget(self, images: StepImages) -> None:
-        """Note that a step failed that should have encoded images."""
+        """Remove the images that a failed step should have encoded."""
         for image in images.encoded:
             self._kept.pop(image.key, None)
 
     def _plan(self, key: bytes, num_rows: int) -> bool:
-        """Plan to have an image in the step; return whether that is possible."""
+        """Plan an image for the step; return whether the step can hold the image."""
         if key in self._planned:
             return True
         size = num_rows * self._row_bytes
@@ -127,7 +128,7 @@ class ImageCache:
         return True
 
     def _drop(self, needed: set[bytes]) -> list[bytes]:
-        """Drop images until the others fit; return the keys of the dropped ones."""
+        """Drop images until the remaining images fit into memory; return the keys of the dropped images."""
         dropped = []
         excess = self.num_bytes - self._max_bytes
         if excess <= 0:
@@ -141,6 +142,6 @@ class ImageCache:
         return dropped
 
     def _fixed(self, needed: set[bytes]) -> int:
-        """Return the memory of images that cannot be dropped for others in this step."""
+        """Return the memory of the images that must not be dropped in this step, in bytes."""
         keys = needed.union(*self._held.values())
         return sum(self._kept.get(key) or self._planned.get(key, 0) for key in keys)

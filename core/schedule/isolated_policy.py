@@ -167,7 +167,7 @@ def _kind(found: object) -> str:
 def _read_only(columns: ColumnsT) -> ColumnsT:
     """Return the columns with read-only views of their arrays and copies of the requests.
 
-    So a policy changes neither; what it changes in a copy has no effect.
+    So a policy cannot change the originals; its changes to a copy have no effect.
     """
     whole = columns.request
     views: dict[str, Any] = {"request": lambda place: _copy(whole(place))}
@@ -180,7 +180,7 @@ def _read_only(columns: ColumnsT) -> ColumnsT:
 
 
 def _copy(request: Request) -> Request:
-    """Return a copy that shares the prompt alone, which the engine has in an array of its own."""
+    """Return a copy of a request that shares only the prompt; the engine uses its own array of the prompt."""
     sampling = copy(request.sampling)
     force_setattr(sampling, "logit_bias", dict(sampling.logit_bias))
     copied = copy(request)

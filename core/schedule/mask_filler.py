@@ -86,8 +86,8 @@ class MaskFiller:
     def _make(self, constrained: list[_Constrained]) -> TokenMasks | None:
         """Compute the masks of these tokens.
 
-        A mask that cannot be computed is left out of the result. The sequence's constraint has then recorded
-        the failure, and raises at the sequence's next token. Returns None if no mask is left.
+        A mask that cannot be computed is missing from the result. In this case, the sequence's constraint has
+        recorded the failure, and raises at the sequence's next token. Returns None if no mask is left.
         """
         words = np.zeros((len(constrained), self._num_words), dtype=np.int32)
         self._ask_grammars([each.constraint for each in constrained], words)
@@ -169,7 +169,7 @@ def _is_late(each: _Constrained) -> bool:
 
 
 def _complete(each: _Constrained, words: Words) -> None:
-    """Apply to a mask what the grammar does not cover: bad words, forced tokens, thinking and `min_tokens`.
+    """Apply the rules beyond the grammar to a mask: bad words, forced tokens, thinking and `min_tokens`.
 
     If the mask then allows no token, records a failure in the constraint. `min_tokens` is ignored if the mask
     allows only tokens that end the output.

@@ -26,7 +26,7 @@ STEPS_AFTER_RETRACTION = 20
 
 
 class NewTokenRatio:
-    """Ratio of the tokens that running sequences are expected to generate to those that they may generate.
+    """Ratio of the expected number of new tokens of running sequences to the allowed number.
 
     Args:
         conservativeness: factor on the initial ratio; larger means fewer retractions and smaller batches.
@@ -56,7 +56,7 @@ class NewTokenRatio:
         return before, self.value
 
     def expected_tokens(self, table: SequenceTable, running: Indices, page_size: int) -> float:
-        """Return how many tokens running sequences are expected to need beyond the pages that they hold."""
+        """Return the number of tokens that running sequences are expected to need beyond their pages."""
         length = table.length[running]
         to_come = np.minimum(table.max_len[running] - length, MAX_NEW_TOKENS_COUNTED)
         held = table.num_pages[running] * page_size

@@ -24,8 +24,8 @@ NOT_FINITE = EngineError("the model computed NaN or infinity for this request; t
 def kept_tokens(plan: BatchPlan, token_ids: Sequence[int]) -> list[Sequence[int]]:
     """Return the sampled tokens to keep from a plan with drafts, as a list for each sequence that samples.
 
-    A sequence's list starts with the token sampled after its last known token. It has one more token for each
-    drafted token before the first wrong one.
+    A sequence's list starts with the token sampled after its last known token. For each drafted token before
+    the first wrong one, the list has one more token.
     """
     kept, first = [], 0
     for p in plan.parts:
@@ -42,7 +42,8 @@ def kept_tokens(plan: BatchPlan, token_ids: Sequence[int]) -> list[Sequence[int]
 def errors_in(plan: BatchPlan, output: StepOutput) -> dict[str, Exception]:
     """Return the errors that end requests after this step, by request id.
 
-    The model has computed NaN or infinity for them, or a logits processor has failed.
+    A request ends with an error if the model has computed NaN or infinity for it, or if a logits processor
+    has failed.
     """
     owners = [p.seq.id for p in plan.parts if p.samples for _ in range(1 + len(p.drafts))]
     found: dict[str, Exception] = {owners[place]: NOT_FINITE for place in output.not_finite}
@@ -70,7 +71,7 @@ def take_sampled(
 
     Returns:
         An event for each sequence that sampled a token and has not ended since the plan was launched; and the
-        sequences that end with these events, with their finish reasons.
+        finish reasons of the sequences that end with these events.
     """
     sampling, tokens = plan.sampling, output.token_ids
     indices = plan.indices if plan.is_decode else plan.indices[plan.samples]

@@ -31,7 +31,7 @@ class PlannedSequence:
             token.
         is_new: whether this is the first step since the sequence got its row.
         is_prefill: whether the tokens are prompt tokens, forced tokens or tokens recomputed after a
-            retraction, and not only the last sampled token and its drafts.
+            retraction. False if the tokens are the last sampled token and its drafts.
         drafts: drafted tokens, which are the last of the `count` tokens. A token is sampled after each
             drafted token, and after the token before the first draft.
     """
@@ -137,7 +137,7 @@ class BatchPlan:
 
     @property
     def num_drafted(self) -> int:
-        """Number of drafted tokens."""
+        """Number of drafted tokens in this step."""
         return sum(map(len, self.drafts.values()))
 
     @property

@@ -57,7 +57,7 @@ class PlanBuilder:
         return not self._pieces and not self.has_decoding
 
     def decode(self, indices: Indices) -> None:
-        """Add decoding sequences: each computes its last sampled token, and its next token is sampled."""
+        """Add decoding sequences. Each sequence computes its last sampled token and samples the next one."""
         self._decoding.append(indices)
 
     def add_piece(self, seq: SequenceState, count: int) -> None:
@@ -108,7 +108,7 @@ class PlanBuilder:
         return BatchPlan(step, sequences, indices, is_new, is_prefill, drafts)
 
     def _launch_decoding(self, indices: Indices) -> BatchPlan:
-        """Return a plan that holds only these decoding sequences."""
+        """Launch a plan that holds only these decoding sequences, and return the plan."""
         table = self._pages.numbers
         step = write_decode(self._pages, indices)
         for column in (table.num_computed, table.num_in_flight, table.length):

@@ -12,8 +12,7 @@ from .sequence_pages import SequencePages
 from .sequence_states import SequenceStates
 
 LEAST_FOLLOWED = 32
-"""A waiting sequence follows another one only if that saves at least this many tokens, because following may
-cost a step."""
+"""Minimum number of tokens that a sequence must save to follow another one. Following may cost a step."""
 
 
 class PrefixLeaders:
@@ -30,7 +29,7 @@ class PrefixLeaders:
         """Return whether a sequence should wait for tokens that another sequence is computing.
 
         First gives the sequence the pages that were cached since `SequencePages.attach`. A leader never
-        follows: two sequences that waited for each other would wait forever.
+        follows another sequence, because two sequences that wait for each other would wait forever.
         """
         if seq.subscription is None or seq.num_pages > seq.num_shared_pages:
             return False
@@ -47,9 +46,10 @@ class PrefixLeaders:
     def _awaits_state(
         self, states: SequenceStates, seq: SequenceState, subscription: Subscription, least: int
     ) -> bool:
-        """Return whether a leader will take a snapshot of its states where a sequence can start from it.
+        """Return whether a leader will take a snapshot of its states from which a sequence can start.
 
-        The leader computes the sequence's next tokens, or has parted from the cached ones where the sequence does.
+        The leader either computes the sequence's next tokens, or diverges from the cached tokens at the same
+        position as the sequence.
         """
         rank = _rank(seq)
         found = states.leader(subscription, rank)

@@ -8,7 +8,7 @@ from llmfw.core.base.request import TokenLogprob
 
 
 class PromptLogprobs:
-    """Log probabilities of one prompt's tokens from some token on, collected from several steps.
+    """Log probabilities of one prompt's tokens from token `start` on, collected from several steps.
 
     Args:
         prompt_len: number of prompt tokens.
@@ -32,7 +32,7 @@ class PromptLogprobs:
 
     @property
     def num_known(self) -> int:
-        """Number of leading positions whose logits are not needed, or not any more."""
+        """Number of leading positions whose logits are not needed, or no longer needed."""
         return self._first + len(self.records)
 
     def wanted(self, start: int, end: int) -> range:

@@ -59,8 +59,8 @@ class Retraction:
         """Retract sequences until the step's remaining sequences have enough pages.
 
         For the live lane, deferrable sequences are retracted first. At least one of the step's sequences is
-        never retracted; it may still have to wait for the pages of a sequence whose last token is in flight.
-        Sequences that hold pages but are not in this step may be retracted, too.
+        never retracted; this sequence may still have to wait for the pages of a sequence whose last token is
+        in flight. Sequences that hold pages but are not in this step may be retracted, too.
 
         Args:
             lane: lane (live or deferrable) of the step's sequences.

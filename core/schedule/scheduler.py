@@ -11,12 +11,12 @@ The scheduler plans two classes in turn (`deferral`). Live sequences are planned
 deferrable ones, which are retracted first if live ones need their rows or pages. Deferrable sequences get the
 rest of the step, within limits.
 
-If another sequence is already computing a sequence's next tokens, the sequence follows that one: it runs, but
-computes nothing until the tokens are in the cache. So simultaneous requests with a common long prefix compute
-it only once.
+If sequence A is already computing the next tokens of sequence B, then B follows A: B runs, but computes
+nothing until the tokens are in the cache. So simultaneous requests with a common long prefix compute it only
+once.
 
 The engine loop may be one step ahead: it may call `schedule` while one plan is launched and not yet
-committed. Sequences then have a token in flight, whose position is known but not its value.
+committed. Sequences then have a token in flight: its position is known, but its value is not.
 
 Tokens that a sequence's constraint forces are appended at once if no token is in flight; the next step
 computes them together, like a piece of a prompt.
@@ -73,8 +73,8 @@ class Scheduler:
         ratio: estimate of the tokens that running sequences will still need.
         max_running: maximum number of running sequences.
         prefill_budget: maximum number of prompt tokens in one step.
-        chunked: whether to split a prompt that exceeds the budget over several steps; if not, it runs alone
-            and in full.
+        chunked: whether to split a prompt that exceeds the budget over several steps; if not, the prompt runs
+            alone and in full.
         share: maximum share (0 to 1) of a step's sequences and prompt tokens for deferrable sequences if live
             ones run.
         clock: monotonic clock in seconds.
@@ -86,8 +86,8 @@ class Scheduler:
         live, deferrable: the sequences of each class (see `deferral`).
         tenants: usage counters of the tenants.
         gaps: times between the tokens of sequences.
-        num_prompt_tokens, num_prompt_cached: number of prompt tokens of the sequences that had a first step, and
-            of those that came from the cache.
+        num_prompt_tokens, num_prompt_cached: number of prompt tokens of all sequences that had a first step,
+            and the number of these tokens that came from the cache.
         num_drafted_output: number of drafted tokens that became output.
     """
 
@@ -176,7 +176,7 @@ class Scheduler:
         """Add a request to the waiting ones. The caller must ensure that the request fits into the pool.
 
         Args:
-            adapter: number of the slot of the request's adapter, from 1; 0: it has none.
+            adapter: slot number of the request's adapter, from 1; 0: no adapter.
         """
         seq = SequenceState(request, self._num_arrived, constraint, self._table, processors)
         self._num_arrived += 1
@@ -255,10 +255,10 @@ class Scheduler:
         return events
 
     def withdraw(self, plan: BatchPlan) -> None:
-        """Undo a plan that failed while it was launched: its tokens count as not computed.
+        """Undo a plan whose launch failed: the plan's tokens count as not computed.
 
-        Call `give_up` afterwards. Plans that were launched earlier may be committed before this call, or between
-        the two calls.
+        Call `give_up` afterwards. Plans that were launched earlier may be committed before this call, or
+        between the two calls.
         """
         self._num_launched -= 1
         table, indices = self._table, plan.indices
@@ -275,7 +275,7 @@ class Scheduler:
         return [seq.id for seq in left]
 
     def _keep_states(self, plan: BatchPlan, broken: Mapping[str, Exception]) -> None:
-        """Keep the snapshots of states that a step has taken, with the pages before them."""
+        """Publish the state snapshots that a step has taken, together with the pages before them."""
         assert self._pages.states is not None
         for seq, position, _ in taken_in(plan):
             if seq.status is Status.RUNNING and seq.id not in broken:
@@ -283,12 +283,12 @@ class Scheduler:
         self._pages.states.commit(plan, broken)
 
     def order(self, lane: Lane, most: int | None = None) -> list[SequenceState]:
-        """Return a lane's first waiting sequences, at most `most`, in the order in which they would be admitted."""
+        """Return up to `most` waiting sequences of a lane, in the order of admission; None: all."""
         self._pages.take_moved()
         return self._table.sequences(lane.queue.indices[self._adapter.order(lane).places[:most]])
 
     def view_steps(self, after: int) -> StepsView:
-        """Return the steps since a number, and what runs and waits; keep steps for the next question."""
+        """Return the steps after number `after` and all sequences; keep recording steps for the next call."""
         running = [*self.live.running, *self.deferrable.running]
         waiting = [
             (seq, lane.why_waiting if num_ahead == 0 else "others come first")
@@ -299,7 +299,7 @@ class Scheduler:
         return self._watch.view(after, running, waiting, self.num_waiting)
 
     def _broken(self, plan: BatchPlan, output: StepOutput) -> dict[str, Exception]:
-        """Return the errors of the requests that cannot continue; log those that the model has caused."""
+        """Return the errors of the requests that cannot continue; log errors that the model has caused."""
         broken = errors_in(plan, output)
         if not output.not_finite:
             return broken

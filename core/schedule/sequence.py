@@ -52,17 +52,17 @@ class SequenceState:
         arrival: position in the order of arrival.
         constraint: constraint of the output; None: no constraint.
         table: table for the sequence's numbers; None: a new table for this sequence alone.
-        processors: logits processors that the request asks for.
+        processors: logits processors that the request uses.
 
     Attributes:
         output: known output tokens.
         num_cached_first: number of cached prompt tokens at the first admission; None before the first step.
         queued_us: microseconds from arrival to the first step.
-        is_cut: whether the prompt is computed in small pieces while other sequences decode. This is so if the
-            prompt exceeds one step's token budget, or if its log probabilities are requested, which cost
-            more.
-        is_plain: whether the sequence has output and no constraint, and its events hold no log probabilities.
-        media: images of the prompt; None: there are none.
+        is_cut: whether the prompt is computed in small pieces while other sequences decode. True if the
+            prompt exceeds one step's token budget, or if the prompt's log probabilities are requested, which
+            cost more.
+        is_plain: whether the sequence has output, has no constraint, and reports no log probabilities.
+        media: images of the prompt; None: the prompt has no images.
         subscription: the prefix cache's subscription of the prompt while the sequence waits or computes its
             prompt.
     """
@@ -160,7 +160,7 @@ class SequenceState:
 
     @property
     def cache_ids(self) -> npt.NDArray[np.int32]:
-        """The known tokens as the prefix cache knows them: images have their own numbers (see `base.media`)."""
+        """The known tokens with image tokens replaced by numbers for the prefix cache (see `base.media`)."""
         if self.media is None:
             return self.token_ids
         return np.concatenate([self.media.cache_ids, np.array(self.output, dtype=np.int32)])
@@ -199,8 +199,8 @@ class SequenceState:
     def num_reusable(self) -> int:
         """Number of leading tokens that need not be computed if their keys and values are cached.
 
-        The last token must be computed for its logits, and so must tokens whose prompt log probabilities are
-        missing.
+        The last token must be computed for its logits. Tokens whose prompt log probabilities are missing must
+        also be computed.
         """
         prompt = self.prompt_logprobs
         if prompt is not None and not prompt.is_complete:
@@ -231,7 +231,7 @@ class SequenceState:
         self.length += 1
 
     def finish_reason_now(self) -> FinishReason | None:
-        """Return why the sequence ends with its last known token, or None if it continues."""
+        """Return the reason why the sequence ends with its last known token; None if it continues."""
         has_ended = self.constraint is not None and self.constraint.has_ended
         may_end = has_ended or self.num_output >= self.request.sampling.min_tokens
         if self.output[-1] in self.stop_token_ids and may_end:
@@ -246,6 +246,6 @@ class SequenceState:
 def _one_set(eos_token_ids: tuple[int, ...], stop_token_ids: tuple[int, ...]) -> frozenset[int]:
     """Return the set of tokens that end an output.
 
-    Equal sets are one object, so that many sequences use the same part of the CPU's cache.
+    Equal sets are the same object, so that many sequences share the same entries of the CPU's cache.
     """
     return frozenset(eos_token_ids) | frozenset(stop_token_ids)

@@ -1,4 +1,4 @@
-"""The images of one sequence's prompt, as the scheduler needs them: which tokens take which rows, and positions."""
+"""The images of one sequence's prompt: the rows that its tokens take, and the rotary positions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from llmfw.core.base.step import ImagePart, Ints
 
 
 class SequenceMedia:
-    """The images of a prompt. Does not change.
+    """The images of a prompt. Objects of this class never change.
 
     Args:
         prompt: token ids of the prompt: [N].
@@ -20,7 +20,7 @@ class SequenceMedia:
 
     Attributes:
         spans: images in the prompt, in order.
-        cache_ids: numbers by which the prefix cache knows the prompt: [N].
+        cache_ids: numbers that stand for the prompt's tokens in the prefix cache: [N].
         shift: difference of the rotary position from the index, for tokens after the prompt.
         num_rows: number of rows that the encoder computes for each image.
     """
@@ -43,7 +43,7 @@ class SequenceMedia:
         return [i for i, span in enumerate(self.spans) if span.offset < end and start < span.end]
 
     def part(self, number: int, start: int, end: int, first: int) -> ImagePart:
-        """Return which of the tokens at [start, end) take which rows of an image.
+        """Return the tokens at [start, end) that take rows of an image, and those rows.
 
         Args:
             number: number of the image.

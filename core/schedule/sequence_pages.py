@@ -46,12 +46,12 @@ class SequencePages:
         cache: prefix cache, which evicts pages to the same pool.
         max_sequences: number of rows of the page table.
         max_tokens: maximum number of tokens in a sequence.
-        images: encoded images; None: the model reads none.
+        images: encoded images; None: the model does not accept images.
 
     Attributes:
         numbers: table of the numeric fields of all sequences.
-        states: snapshots of the sequences' states; None: the cache keeps none.
-        images: encoded images; None: the model reads none.
+        states: snapshots of the sequences' states; None: the cache keeps no snapshots.
+        images: encoded images; None: the model does not accept images.
     """
 
     def __init__(
@@ -172,7 +172,7 @@ class SequencePages:
             self._clean.invalidate(row, 0)
 
     def short(self, indices: Indices) -> Indices:
-        """Return the indices of those sequences that need another page for one more token.
+        """Return the indices of the sequences that need another page for one more token.
 
         Args:
             indices: table indices of sequences whose pages hold all computed tokens.
@@ -209,7 +209,7 @@ class SequencePages:
             self._exchange(seq, match)
 
     def withdraw(self, plan: BatchPlan) -> None:
-        """Record that a step failed, so that what it would have copied and computed does not count."""
+        """Record that a step failed. The data that the step would have copied and computed does not count."""
         self.invalidate(plan.rows)
         if self.images is not None:
             self.images.forget(plan.step.images)
@@ -261,8 +261,8 @@ class SequencePages:
         """Free a sequence's row and pages.
 
         Args:
-            is_cached: whether its full pages of computed tokens stay cached until evicted; if not, only the
-                pages that are in the cache already stay there.
+            is_cached: whether to publish the sequence's full pages of computed tokens; if not, only the pages
+                that are already in the cache stay there.
         """
         if is_cached:
             self.publish(seq, min(seq.num_computed, seq.num_tokens))
@@ -279,9 +279,10 @@ class SequencePages:
         seq.num_pages = seq.num_shared_pages = seq.num_computed = 0
 
     def check_nothing_leaked(self) -> None:
-        """Assert that every page is free, evictable or pinned, every row free, and no snapshot of states lost.
+        """Assert that no page, row or state snapshot leaked.
 
-        Call it only if no sequence runs.
+        Every page must be free, evictable or pinned, and every row must be free. Call it only if no sequence
+        runs.
         """
         assert self.pool.num_free + self.cache.num_pages == self.pool.num_pages, "pages leaked"
         num_locked = self.cache.num_pages - self.cache.num_evictable_pages
@@ -300,9 +301,10 @@ class SequencePages:
         return found if certain == length else self.cache.match(ids[:certain], salt)
 
     def _publishable(self, seq: SequenceState, num_tokens: int) -> int:
-        """Return how many of a sequence's first `num_tokens` tokens the cache may have.
+        """Return how many of a sequence's first `num_tokens` tokens may be given to the cache.
 
-        They do not end among the first positions of an image, and the cache has no pages that may be of another image.
+        These tokens must not end within the first positions of an image. The cache must not hold pages for
+        these tokens that may belong to another image.
         """
         if seq.media is None:
             return num_tokens
@@ -312,7 +314,7 @@ class SequencePages:
         return num_tokens if certain == found else certain
 
     def _exchange(self, seq: SequenceState, match: Match) -> None:
-        """Give a sequence that has not computed anything the pages of another match."""
+        """Replace the pages of a sequence that has not computed anything with the pages of another match."""
         assert seq.cache_node is not None
         self.cache.lock(match.node)
         self.cache.unlock(seq.cache_node)

@@ -1,17 +1,18 @@
-"""Snapshots of sequences' states: when they are taken and used, for models whose layers keep states.
+"""Takes and uses snapshots of sequences' states, for models whose layers keep states.
 
-    prompt    [ cached ........ S ....... M ........... E ..... ]    S  the sequence starts from the snapshot here
-    computed                    ( ........................... ]     M  its prompt parts from others here: one is taken
-                                                                    E  its own end: the last tokens start here
+    prompt    [ cached ........ S ....... M ........... E ..... ]    S  the sequence starts here
+    computed                    ( ........................... ]     M  the prompt diverges from others here
+                                                                    E  the last tokens of the prompt start
 
-A snapshot is taken where a later sequence may start: where the prompt parts from cached ones that have no snapshot,
-before the prompt's end, at the ends of pinned prefixes, where a sequence that waits for this one will
-start, and when the sequence leaves its row. Each has a slot of the `StateStorage` beyond the rows. What is copied
-when is written into each step (`StateCopies`), and happens in the order of the steps: a slot or a row may be given
-away while a launched step still uses it.
+Snapshots are taken at positions from which a later sequence may start: where the prompt diverges from cached
+prompts without a snapshot; before the prompt's end; at the ends of pinned prefixes; where a sequence that
+waits for this one will start; and when the sequence leaves its row. Each snapshot has a slot of the
+`StateStorage` beyond the rows. Each step lists its copies (`StateCopies`), and the copies happen in the order
+of the steps. So a slot or a row may be given to another owner while a launched step still uses it.
 
-A snapshot taken during a step joins the prefix cache when the step is committed. A snapshot of a row that was left
-joins at once, and is copied by the next step before anything else: nothing else changes the row before.
+A snapshot taken during a step joins the prefix cache when the step is committed. If a sequence leaves its
+row, the snapshot of the row joins the cache at once. The next step copies the snapshot before any other work,
+so nothing changes the row before the copy.
 """
 
 from __future__ import annotations
@@ -32,18 +33,20 @@ if TYPE_CHECKING:
     from .sequence import SequenceState
 
 LEAST_SAVED = 16
-"""A snapshot is taken only if it saves at least this many tokens: computing fewer takes little longer than a step
-with one token, and another snapshot may need the slot."""
+"""A snapshot is taken only if it saves at least this many tokens: computing fewer tokens takes little longer
+than a step with one token, and another snapshot may need the slot."""
 
 LEAST_OWN = 64
-"""A snapshot before a prompt's own end is taken only if it saves at least this many tokens. It takes one more call of each
-module with states, on one token: 1.16 of the time of a prompt of 20 tokens, 1.01 to 1.06 of one of 80."""
+"""A snapshot before a prompt's own end is taken only if it saves at least this many tokens. The snapshot
+needs one more call of each module with states, on one token. A prompt of 20 tokens then takes 1.16 times as
+long, and a prompt of 80 tokens 1.01 to 1.06 times as long."""
 
 LONG = 2048
 LONG_END = 16
-"""If a prompt computes at least `LONG` tokens, the snapshot is taken this many tokens before its end, else before the last
-token. A chat's next turn then starts from it if the template leaves out the end of this prompt, as with the mark at which
-reasoning starts. Modules may compute so few tokens as slowly as 256, so it would cost too much of a shorter prompt."""
+"""If a prompt computes at least `LONG` tokens, the snapshot is taken this many tokens before the prompt's
+end; otherwise, before the last token. The next turn of a chat can then start from the snapshot even if the
+template omits the end of this prompt, such as the mark at which reasoning starts. Modules may compute these
+few tokens as slowly as 256 tokens, which would slow down a shorter prompt too much."""
 
 
 class SequenceStates:
@@ -57,11 +60,11 @@ class SequenceStates:
     def __init__(self, cache: SnapshotCache, page_size: int) -> None:
         self._cache = cache
         self._page_size = page_size
-        self._held: dict[SequenceState, Snapshot] = {}  # from which sequences will start
+        self._held: dict[SequenceState, Snapshot] = {}  # snapshots from which sequences will start
         self._wanted: dict[SequenceState, set[int]] = {}  # positions at which to take snapshots
-        self._launched: dict[SequenceState, set[int]] = {}  # the same, in steps that are not committed
+        self._launched: dict[SequenceState, set[int]] = {}  # positions of snapshots in uncommitted steps
         self._left: list[tuple[int, int]] = []  # row and slot of each snapshot that the next step must copy
-        self._spoiled: set[int] = set()  # rows whose states may be wrong, as a step failed
+        self._spoiled: set[int] = set()  # rows whose states may be wrong because a step failed
 
     def begin(self, seq: SequenceState, match: Match) -> None:
         """Let a sequence start from its match, and choose where to take snapshots.
@@ -87,14 +90,14 @@ class SequenceStates:
             self._wanted.pop(seq, None)
 
     def leader(self, subscription: Subscription, rank: int) -> tuple[Subscription, int] | None:
-        """Return the leader that shares most of a subscription's tokens; see `SnapshotCache.leader`."""
+        """Return the leader that shares most of a subscription's tokens (see `SnapshotCache.leader`)."""
         return self._cache.leader(subscription, rank)
 
     def promises(self, seq: SequenceState, position: int) -> bool:
-        """Let a sequence that computes its prompt take a snapshot at a position, if it has not passed it.
+        """Plan a snapshot at a position of a prompt, unless the sequence has already computed that position.
 
         Returns:
-            Whether a snapshot will be taken there, if a slot can be had.
+            Whether a snapshot will be taken at the position, provided that a slot is available then.
         """
         if position in self._launched.get(seq, ()):
             return True
@@ -104,11 +107,11 @@ class SequenceStates:
         return True
 
     def parting_with(self, seq: SequenceState, least: int) -> list[SequenceState]:
-        """Return the sequences that will take a snapshot where a sequence parts from the cached ones, too.
+        """Return the sequences that will take a snapshot where `seq` diverges from the cached prefixes.
 
         Args:
             seq: sequence that has not computed anything.
-            least: minimum number of tokens that the snapshot must save it.
+            least: minimum number of tokens that the snapshot must save the sequence.
         """
         token_ids, salt = seq.token_ids[: seq.num_reusable], seq.request.cache_salt
         position = self._cache.cached_length(token_ids, salt)
@@ -154,7 +157,7 @@ class SequenceStates:
         return StateCopies(*_columns(moved, 2), *_columns(taken, 3))
 
     def commit(self, plan: BatchPlan, broken: Mapping[str, object]) -> None:
-        """Keep the snapshots that a step has taken; those of broken requests are dropped.
+        """Add a step's snapshots to the cache; drop the snapshots of broken requests.
 
         The pages of running sequences must be published up to the snapshots' positions.
         """
@@ -166,7 +169,7 @@ class SequenceStates:
                 self._cache.attach(seq.token_ids[:position], seq.request.cache_salt, slot)
 
     def withdraw(self, plan: BatchPlan) -> list[SequenceState]:
-        """Undo the copies of a step that failed: what they would have written does not count.
+        """Undo the copies of a failed step: the snapshots and rows that they would have written are invalid.
 
         Returns:
             Sequences that wait to start from a snapshot that was not copied. They must `begin` again.
@@ -206,15 +209,17 @@ class SequenceStates:
         self._cache.check_snapshots()
 
     def _useful(self, seq: SequenceState) -> set[int]:
-        """Return the positions from which others may start: where the sequence parts from those that are cached,
-        and where pins end."""
+        """Return the positions from which other sequences may start.
+
+        These are the position where the sequence diverges from the cached prefixes, and the ends of pins.
+        """
         token_ids, salt = seq.token_ids, seq.request.cache_salt
         parting = self._cache.cached_length(token_ids[: seq.num_reusable], salt)
         last = (seq.num_tokens - 1) // self._page_size * self._page_size
         return {parting, *self._cache.kept_lengths(token_ids[:last], salt)}
 
     def _own_end(self, seq: SequenceState, start: int) -> int:
-        """Return the position, at a whole page, at which to take a snapshot for the same prompt and the next turn."""
+        """Return the position, in whole pages, of the snapshot for the same prompt and the next turn."""
         num_last = LONG_END if seq.num_tokens - start >= LONG else 1
         return (seq.num_tokens - num_last) // self._page_size * self._page_size
 
@@ -230,7 +235,7 @@ class SequenceStates:
 
 
 def taken_in(plan: BatchPlan) -> list[tuple[SequenceState, int, int]]:
-    """Return the sequence, the position and the slot of each snapshot that a step takes in passing."""
+    """Return the sequence, position and slot of each snapshot that a step takes while it computes."""
     copies = plan.step.states
     columns = (copies.places.tolist(), copies.positions.tolist(), copies.slots.tolist())
     return [(plan.sequences[place], position, slot) for place, position, slot in zip(*columns, strict=True)]

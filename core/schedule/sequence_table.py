@@ -26,7 +26,7 @@ COUNTS, TOKENS = 1, 2
 
 
 class SequenceTable:
-    """Columns of numbers, indexed by sequence. `SequenceState` has some of them as attributes (`Number`).
+    """Columns of numbers, indexed by sequence. `SequenceState` exposes some columns as attributes (`Number`).
 
     Attributes:
         arrival: position in the order of arrival.
@@ -48,11 +48,11 @@ class SequenceTable:
         num_pages: number of pages in the row.
         num_shared_pages: number of pages in the row that the prefix cache owns.
         last_token: last known token of the output.
-        tracking: what the executor tracks of the sequence's tokens: the sum of COUNTS, if the request uses
-            penalties, and TOKENS, if it asks for a logits processor that needs them; 0: nothing.
+        tracking: data that the executor tracks about the sequence's tokens. A sum of flags: COUNTS, if the
+            request uses penalties; TOKENS, if it uses a logits processor that needs the tokens. 0: no data.
         is_scored: 1 if the request asks for its prompt's log probabilities, else 0.
-        num_counted: number of output tokens, including one in flight, that the executor tracks; -1 if it tracks
-            nothing for the row yet.
+        num_counted: number of output tokens that the executor tracks, including one in flight; -1 if the
+            executor tracks nothing for the row yet.
         place: index in the waiting queue.
         is_deferrable: 1 if the request is deferrable, else 0.
         adapter: number of the adapter's slot, from 1; 0: no adapter.
@@ -123,10 +123,10 @@ class SequenceTable:
         return index
 
     def field_column(self, name: str) -> Floats:
-        """Return the column of a request field: the number that each request gives, or NaN.
+        """Return the column of a request field: the number that each request sets, or NaN.
 
-        The column exists from the first call for the field, so a server whose policy asks for no field keeps
-        none.
+        The first call for a field creates its column. So a server whose policy reads no fields has no such
+        columns.
         """
         column = self._fields.get(name)
         if column is None:
@@ -165,7 +165,7 @@ class SequenceTable:
 
 
 def _number_in(seq: SequenceState, name: str) -> float:
-    """Return the number that a sequence's request gives for a field; NaN if it gives no number."""
+    """Return the number that a sequence's request sets for a field; NaN if the field has no number."""
     value = seq.request.fields.get(name)
     if isinstance(value, bool) or not isinstance(value, int | float):
         return math.nan
@@ -176,7 +176,7 @@ def _number_in(seq: SequenceState, name: str) -> float:
 
 
 class Number:
-    """Descriptor: an attribute of a sequence that is stored in the table's column of the same name."""
+    """Descriptor for a sequence's attribute that is stored in the table's column of the same name."""
 
     def __set_name__(self, owner: type, name: str) -> None:
         self._name = name

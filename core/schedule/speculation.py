@@ -6,7 +6,7 @@
     kept                                        s1  s2  s3          if s1 = d1, s2 = d2, s3 ≠ d3
 
 The kept tokens are the same as without drafts: s1 does not depend on the drafts; s2 depends only on d1, which
-is right if s1 = d1; and so on. Later steps overwrite the keys and values of rejected drafts.
+is correct if s1 = d1; and so on. Later steps overwrite the keys and values of rejected drafts.
 
 Drafts never take resources that other sequences need. A step has no drafts if it holds prompt tokens or if
 many sequences decode. A sequence gets no draft if the draft's pages would make pages scarce. If drafted
@@ -84,7 +84,7 @@ class Speculation:
         """Add drafts for the decoding sequences of a step. No token may be in flight.
 
         Args:
-            builder: builder of the step, to which everything but drafts was added.
+            builder: builder of the step, which already holds everything except drafts.
             pages: source of the drafts' pages.
             num_running: number of sequences that hold pages.
             with_deferrable: whether deferrable sequences get drafts, too.
@@ -161,7 +161,7 @@ def max_batch_tokens(config: EngineConfig, device: str) -> int:
 def choose_drafter(config: EngineConfig, registry: Registry) -> Created[Drafter] | None:
     """Build the configured drafter; return None if the config names none.
 
-    Does not need the model, so it can report errors before the model is loaded.
+    Does not need the model, so errors can be reported before the model is loaded.
 
     Raises:
         ConfigError: the drafter or an option is unknown, an option has an invalid value, options are given
@@ -189,18 +189,18 @@ def build_speculation(
 
 
 def is_independent(seq: SequenceState) -> bool:
-    """Return whether a sequence's sampling depends only on the logits, not on state that each token updates.
+    """Return whether sampling for a sequence needs only the logits, and no state that each token updates.
 
-    Examples of such state are penalty counts, a grammar, a thinking budget and the tokens of logits processors.
-    With drafts, this state would have to be updated after each drafted token, and restored if the token is
-    rejected.
+    Examples of such state are penalty counts, a grammar, a thinking budget and the tokens of logits
+    processors. With drafts, this state would have to be updated after each drafted token, and restored if the
+    token is rejected.
     """
     is_free = seq.constraint is None and not seq.processors.names
     return is_free and not seq.request.sampling.has_penalties
 
 
 def _extend(pages: SequencePages, seq: SequenceState, num_tokens: int, spare: int) -> bool:
-    """Give a sequence pages for its first `num_tokens` tokens, the last of which are drafted.
+    """Give a sequence pages for its first `num_tokens` tokens, including drafted tokens at the end.
 
     Adds pages only if pages for `spare` tokens stay available. Returns whether the sequence has the pages.
     """

@@ -20,11 +20,12 @@ class StepBudget:
         tokens: number of prompt tokens left in the budget.
         piece: number of these tokens that split prompts (`SequenceState.is_cut`) may still compute while
             other sequences decode; None: no limit.
-        chunked: whether a prompt may be split over several steps; if not, each is computed in full.
+        chunked: whether a prompt may be split over several steps; if not, each prompt is computed in full.
         may_exceed: whether a single prompt may exceed the budget. Used only if prompts are not split.
         score_cost: cost, in tokens, of a prompt token whose log probability is requested. Other tokens
             cost 1.
-        weighs_piece: whether `piece` is reduced by the cost of the computed tokens; if not, by their number.
+        weighs_piece: whether `take` subtracts the cost of the computed tokens from `piece`; if not, it
+            subtracts their number.
     """
 
     limits: Limits
@@ -54,7 +55,7 @@ class StepBudget:
         return seq.num_remaining if self.may_exceed else 0
 
     def first_piece(self, seq: SequenceState) -> int | None:
-        """Return how many tokens a newly admitted sequence computes; None if it needs a step of its own."""
+        """Return how many tokens a newly admitted sequence computes; None if it must run in its own step."""
         count = self._fitting(seq)
         if self.chunked or count == seq.num_remaining:
             return max(count, 0)

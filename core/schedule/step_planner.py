@@ -37,8 +37,8 @@ class StepPlanner:
         adapter: calls the policy.
         whole: maximum number of sequences and prompt tokens in a step.
         share: limits of deferrable sequences in a step with live ones.
-        chunked: whether to split a prompt that exceeds the budget over several steps; if not, it runs alone
-            and in full.
+        chunked: whether to split a prompt that exceeds the budget over several steps; if not, the prompt runs
+            alone and in full.
         trace: receives each decision; None: decisions are not traced.
         speculation: adds drafts to steps; None: no drafts.
     """
@@ -161,7 +161,8 @@ class StepPlanner:
         """Return a lane's running sequences that can be in the next step, within the lane's limits.
 
         Returns:
-            The table indices of those that decode; and those that compute prompt tokens or forced tokens.
+            The table indices of the sequences that decode; and the sequences that compute prompt tokens or
+            forced tokens.
         """
         table, indices = self._table, lane.running_indices
         length, in_flight = table.length[indices], table.num_in_flight[indices]
@@ -191,12 +192,12 @@ class StepPlanner:
         return pieces
 
     def _with_images(self, seq: SequenceState, count: int) -> int:
-        """Return how many of a sequence's next `count` tokens a step computes that can encode few images."""
+        """Return how many of a sequence's next `count` tokens fit the step's limit on encoded images."""
         images = self._pages.images
         return count if images is None or not self._chunked else images.fit(seq, count)
 
     def _lead_one(self, limits: Limits, builder: PlanBuilder) -> None:
-        """Let one running sequence compute although it follows another one.
+        """Let one running sequence compute, although it follows another sequence.
 
         Needed if all running sequences follow others: for example, if their leader is paused or has ended.
         """

@@ -1,4 +1,4 @@
-"""Keeps the last steps while a client watches, for a picture of the batch. It costs nothing else."""
+"""Records the last steps while a client watches, to display the batch. Otherwise, records nothing."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ if TYPE_CHECKING:
     from .sequence import SequenceState
 
 MAX_STEPS = 200
-"""Maximum number of steps to keep: two seconds of a small model's, of which each question takes a tenth."""
+"""Maximum number of steps to keep: two seconds of a small model's steps. Each query returns about a tenth."""
 MAX_RUNNING, MAX_WAITING = 1000, 100
 """Maximum number of requests in an answer."""
 WATCHED_S = 2.0
-"""Seconds for which steps are kept after a question."""
+"""Time in seconds for which steps are recorded after a call of `view`."""
 
 
 class StepWatch:
-    """Keeps what the last steps computed, from one question to the next.
+    """Records the last steps between two calls of `view`.
 
     Args:
         clock: monotonic clock in seconds.
@@ -39,7 +39,7 @@ class StepWatch:
         self._known: dict[int, RequestView] = {}
 
     def note(self, plan: BatchPlan) -> None:
-        """Keep a planned step, if a client watches."""
+        """Record a planned step, if a client watches."""
         if self._until < 0:
             return
         if self._clock() > self._until:
@@ -74,11 +74,11 @@ class StepWatch:
         waiting: Sequence[tuple[SequenceState, str]],
         num_waiting: int,
     ) -> StepsView:
-        """Return the steps after a number, and keep steps from now on.
+        """Return the recorded steps after step number `after`, and record steps from now on.
 
         Args:
             running: running sequences.
-            waiting: the first waiting sequences in the policy's order, and why each waits.
+            waiting: the first waiting sequences in the policy's order, each with the reason why it waits.
             num_waiting: number of all waiting sequences.
         """
         self._until = self._clock() + WATCHED_S
@@ -94,13 +94,16 @@ class StepWatch:
 
 
 def _numbers(steps: Iterable[StepView]) -> list[int]:
-    """Return the numbers of the requests in some steps, each once. Looks once at a list that several steps share."""
+    """Return the numbers of the requests in these steps, without repetition. Reads shared lists only once."""
     lists = {id(step.requests): step.requests for step in steps}
     return list(dict.fromkeys(number for numbers in lists.values() for number in numbers))
 
 
 def _views(sequences: Sequence[SequenceState], reasons: Sequence[str] | None = None) -> list[RequestView]:
-    """Return the views of sequences. The numbers are read from the table at once: one by one takes ten times as long."""
+    """Return the views of sequences.
+
+    Reads the numbers of all sequences from the table at once, which is ten times faster than one by one.
+    """
     if not sequences:
         return []
     table, indices = (

@@ -25,7 +25,7 @@ from .sequence_table import COUNTS, TOKENS, Indices, SequenceTable
 
 
 def write_decode(pages: SequencePages, indices: Indices) -> StepInput:
-    """Return the input of a step in which every sequence decodes. Nearly all steps are like this.
+    """Return the input of a step in which every sequence decodes. Nearly all steps are of this kind.
 
     Args:
         pages: pages of all sequences.
@@ -116,7 +116,7 @@ def write_step(
 
 
 def start_row(seq: SequenceState) -> RowStart:
-    """Return the data that an executor needs about a sequence when the sequence gets its row."""
+    """Return the data about a sequence that an executor needs when the sequence gets its row."""
     request = seq.request
     return RowStart(
         seq.row,
@@ -136,7 +136,7 @@ def start_row(seq: SequenceState) -> RowStart:
 def count_tokens(seq: SequenceState) -> RowCounts:
     """Return how often each token occurs in a sequence's output, for penalties.
 
-    With a repetition penalty, prompt tokens that were not generated are included, too, with count 0.
+    With a repetition penalty, the result also has the prompt tokens that were not generated, with count 0.
     """
     ids, counts = np.unique(seq.output_ids, return_counts=True)
     if seq.request.sampling.repetition_penalty != 1:
@@ -212,9 +212,10 @@ def _tokens(
 def _tracked(
     table: SequenceTable, indices: Indices, ends: Ints
 ) -> tuple[tuple[RowCounts, ...], tuple[RowTokens, ...]]:
-    """Return the token counts and tokens that penalties and logits processors need, for sequences whose tokens the executor does not know.
+    """Return token counts and tokens for the sequences whose tokens the executor does not know.
 
-    From then on, the executor itself tracks the tokens that it samples.
+    Penalties need the counts, and logits processors need the tokens. From then on, the executor itself
+    tracks the tokens that it samples.
 
     Args:
         table: table of all sequences.

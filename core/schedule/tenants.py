@@ -1,8 +1,8 @@
 """Counters for fair scheduling: the engine's work for each tenant (an API key or a user).
 
-A tenant's counter is the number of tokens computed for it: prompt tokens, plus twice the generated tokens,
-which cost more (Sheng et al., 2024, "Fairness in Serving Large Language Models"). When an idle tenant sends a
-request, its counter is raised to the lowest counter of the active tenants, if it is below that. So a tenant
+A tenant's counter is the number of tokens computed for the tenant: prompt tokens, plus twice the generated
+tokens, which cost more (Sheng et al., 2024, "Fairness in Serving Large Language Models"). When an idle tenant
+sends a request, its counter is raised to at least the lowest counter of the active tenants. So a tenant
 cannot save up unused capacity.
 
 A tenant's deferrable requests, such as the lines of its batches, have a separate counter. They use only
@@ -23,7 +23,7 @@ one."""
 
 
 class Tenants:
-    """Assigns numbers to tenants, and counts what each tenant has been served.
+    """Assigns numbers to tenants, and counts the tokens that each tenant has been served.
 
     A tenant has one number for its live requests and another for its deferrable ones (see `deferral`).
 
@@ -74,7 +74,7 @@ class Tenants:
     def charge(self, tenants: Ints, weights: Floats | float) -> None:
         """Add weights to the counters of these tenants. A tenant's number may occur more than once.
 
-        Does nothing while only one number is assigned, because there is nothing to compare its counter with.
+        Does nothing while only one number is assigned, because no other counter exists for comparison.
         """
         if len(self._names) > 1:
             each = np.broadcast_to(np.asarray(weights, dtype=np.float64), tenants.shape)

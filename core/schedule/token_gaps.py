@@ -9,7 +9,7 @@ from llmfw.core.base.histogram import TOKEN_BOUNDS, Histogram
 from .sequence_table import Indices, Ints, SequenceTable
 
 MAX_PENDING = 64
-"""Number of steps whose gaps are sorted into the histograms at once, as that costs more than to record them."""
+"""Number of steps whose gaps are sorted into the histograms together. Sorting costs more than recording."""
 
 _BOUNDS = np.array(TOKEN_BOUNDS)
 
@@ -17,10 +17,11 @@ _BOUNDS = np.array(TOKEN_BOUNDS)
 class TokenGaps:
     """Histograms of the seconds between two tokens of a sequence.
 
-    A step that accepts drafted tokens counts once. The time in which a sequence is retracted or paused counts as a gap.
+    A step that accepts drafted tokens counts once. The time in which a sequence is retracted or paused counts
+    as a gap.
 
     Args:
-        table: table of the sequences; its column `token_at` is written here alone.
+        table: table of the sequences. No other class writes its column `token_at`.
     """
 
     def __init__(self, table: SequenceTable) -> None:
@@ -28,7 +29,7 @@ class TokenGaps:
         self._pending: list[tuple[float, np.ndarray, Ints]] = []
         self._counts = np.zeros(
             (2, len(TOKEN_BOUNDS) + 1), dtype=np.int64
-        )  # of live and deferrable sequences
+        )  # histograms of live and deferrable sequences
         self._seconds = np.zeros(2)
 
     @property
@@ -42,7 +43,7 @@ class TokenGaps:
         return self._histogram(1)
 
     def note(self, indices: Indices, now: float) -> None:
-        """Record that each of these sequences has got a token.
+        """Record that each of these sequences has received a token.
 
         Args:
             indices: indices of the sequences in the table: [B].

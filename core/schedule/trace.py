@@ -60,7 +60,7 @@ class QuietTrace:
 
 
 def together(*traces: DecisionTrace | None) -> DecisionTrace | None:
-    """Return one trace that forwards to all given traces that are not None; None if all are None."""
+    """Return one trace that forwards to the given traces, ignoring None; None if all are None."""
     there = [trace for trace in traces if trace is not None]
     return _Several(there) if len(there) > 1 else there[0] if there else None
 

@@ -19,7 +19,7 @@ from .tenants import Tenants
 
 
 def take_turns(order: Ordering, waiting: Waiting, tenants: Tenants) -> Ordering:
-    """Reorder waiting requests so that the tenant served least comes first, as in the policy `fair`.
+    """Reorder waiting requests: the tenant served least comes first, as in the policy `fair`.
 
     A request's rank is its tenant's `served` (see `Tenants`), plus the uncached tokens of the tenant's
     requests before it in `order`. Held-back requests stay last.
@@ -50,8 +50,8 @@ def above_share(
 
     A tenant's share is the maximum number of running sequences divided by the number of API keys with
     requests. If the waiting sequence's tenant is an API key that runs fewer sequences than its share,
-    sequences of tenants above their share are yielded. Each one is from the tenant that runs the most
-    sequences after the previous ones are retracted.
+    sequences of tenants above their share are yielded. Each yielded sequence belongs to the tenant that runs
+    the most sequences once the previously yielded ones are retracted.
 
     Args:
         first: the first waiting sequence.

@@ -25,8 +25,8 @@ class AskingTokens:
         k: number of most likely tokens to compute.
         indices: index of each token among the S sampled tokens, on the host: [R].
         places: `indices` on the device.
-        given_ids: tokens that each token's request names: [R]; empty if none does.
-        given: `given_ids` on the device, padded: [R, m]; None: none.
+        given_ids: tokens that each token's request names: [R]; empty if the request names no tokens.
+        given: `given_ids` on the device, padded: [R, m]; None: no request names tokens.
         logits: the model's own logits: [R, vocab].
     """
 
@@ -39,7 +39,7 @@ class AskingTokens:
 
 
 class AskedLogprobs:
-    """The log probabilities that the sequence in each row of the page table asks for.
+    """Tracks and computes the log probabilities that the sequence in each page table row requests.
 
     Args:
         num_rows: number of rows.
@@ -58,7 +58,7 @@ class AskedLogprobs:
         self._rows_that_ask: set[int] = set()  # for sampled tokens
 
     def start(self, start: RowStart) -> None:
-        """Record what the sequence that gets a row asks for."""
+        """Record the log probabilities that a sequence requests, when the sequence gets its row."""
         row = start.row
         for column, asked in (
             (self._num_top, start.logprobs),
@@ -103,8 +103,8 @@ class AskedLogprobs:
         """Start to compute the log probabilities of sampled tokens.
 
         Args:
-            asking: what `before_sampling` returned for the step.
-            logits: logits as sampling left them: [S, vocab].
+            asking: result of `before_sampling` for the step.
+            logits: logits after sampling: [S, vocab].
             rows: row of each sampled token: [S].
             tokens: the sampled tokens, on the device: [S].
         """
@@ -140,7 +140,7 @@ class AskedLogprobs:
         return found
 
     def _groups(self, rows: Ints) -> list[tuple[tuple[int, int], Ints]]:
-        """Return the indices of sampled tokens that need log probabilities, grouped by what they need.
+        """Return the indices of sampled tokens that need log probabilities, grouped by the requested numbers.
 
         The numbers of most likely tokens and of given tokens are rounded up (`num_top_tokens`,
         `table_width`), so that there are few groups and thus few operations.
@@ -160,7 +160,7 @@ class AskedLogprobs:
 
 
 def _table(given_ids: Sequence[list[int]], width: int) -> Ints:
-    """Return token ids as a table, filled up with zeros: [R, width]."""
+    """Return token ids as a table, padded with zeros: [R, width]."""
     table = np.zeros((len(given_ids), width), dtype=np.int64)
     for row, ids in zip(table, given_ids, strict=True):
         row[: len(ids)] = ids

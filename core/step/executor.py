@@ -81,10 +81,10 @@ class Executor:
         staging: sends arrays to the device.
         device: device on which steps run.
         clock: measures the steps; None: steps are not measured.
-        users: function that returns the description, for the log, of the components whose code runs between and in
-            steps.
-        processors: what the rows ask of logits processors; None: there are no processors.
-        states: states of the rows' sequences, and snapshots; None: the model keeps none.
+        users: function that returns a description, for the log, of the components whose code runs in steps or
+            between steps.
+        processors: logits processors of the rows; None: there are no logits processors.
+        states: states of the rows' sequences, and snapshots; None: the model keeps no states.
     """
 
     def __init__(
@@ -114,8 +114,8 @@ class Executor:
         self._last_tokens = torch.zeros(num_rows + 1, dtype=torch.long, device=device)  # one for padding
         self._asked = AskedLogprobs(num_rows, model.vocab_size, staging)
         self._keeps_logits = "logits_to_keep" in inspect.signature(model.module.forward).parameters
-        # transformers passes on a four-dimensional mask unchanged, and our attention ignores it. Without a
-        # mask, transformers would search `position_ids` for packed sequences, which waits for the device.
+        # transformers forwards a four-dimensional mask unchanged, and our attention ignores the mask. Without
+        # a mask, transformers would search `position_ids` for packed sequences, and wait for the device.
         self._mask = torch.ones((1, 1, 1, 1), dtype=torch.bool, device=device)
         self._graphs: DecodeGraphs | None = None
         self._clock = clock
@@ -142,7 +142,7 @@ class Executor:
             sizes: batch sizes to capture (numbers of sequences), ascending.
             capture_all: whether to capture all sizes now; if not, each size is captured when it is first
                 needed.
-            describe: returns the description, for the log, of what made a capture fail.
+            describe: function that returns a description of the cause of a failed capture, for the log.
         """
         self._graphs = DecodeGraphs(
             sizes,
@@ -211,8 +211,7 @@ class Executor:
 
         Args:
             forward: result of `forward` for that step.
-            masks: masks of allowed tokens, for the sampled tokens that are constrained; None: no token is
-                constrained.
+            masks: masks of allowed tokens, for the constrained sampled tokens; None: no token is constrained.
         """
         step = forward.step
         prompt_scores = (

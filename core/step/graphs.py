@@ -4,9 +4,9 @@
                                with the padding row         same addresses at each replay
 
 A captured step reads its static inputs, the weights, the page table, keys and values, and the attention
-backend's buffers, all of which stay at the same addresses. Padding writes to a page of its own that is not in
-the pool, so it does not change the keys of any sequence. All sizes write their logits to one tensor. The next
-step may overwrite it, because that step runs after this step's tokens were sampled.
+backend's buffers, all of which stay at the same addresses. Padding writes to a separate page that is not in
+the pool, so padding does not change the keys of any sequence. All sizes write their logits to one tensor. The
+next step may overwrite the tensor, because the next step runs after this step's tokens were sampled.
 
 Only `CudaGraph` depends on CUDA.
 """
@@ -72,16 +72,16 @@ class GraphMemory:
     def recover(self, graph: torch.cuda.CUDAGraph) -> None:
         """Make torch's allocator usable after the capture of a graph has failed.
 
-        If CUDA invalidates a capture, for example because the host waited for the device, torch 2.11 does not take back
-        that it allocates to the pool. `empty_cache` fails from then on, and with it every further capture.
+        If CUDA invalidates a capture, for example because the host waited for the device, torch 2.11 keeps
+        allocating to the graph's pool. From then on, `empty_cache` fails, and so does every further capture.
         """
         device = torch.cuda.current_device()
         try:
             torch._C._cuda_endAllocateToPool(device, self.pool)
-        except (AttributeError, RuntimeError):  # torch has taken it back, as it does unless CUDA fails
+        except (AttributeError, RuntimeError):  # torch has already ended it (the usual case)
             return
         torch._C._cuda_releasePool(device, self.pool)
-        # The allocator of pinned memory, too, still refers to the graph and to its pool, and only torch can end that.
+        # The allocator of pinned memory also still refers to the graph and its pool. Only torch can end this.
         self._failed.append(graph)
         self.pool = torch.cuda.graph_pool_handle()
 
@@ -109,18 +109,18 @@ class CudaGraph(Graph):
             with torch.cuda.stream(stream):
                 function()
         finally:
-            # Even the work of a function that failed writes to tensors that others use.
+            # Even the work of a failed function writes to tensors that other code uses.
             current.wait_stream(stream)
         first: BaseException | None = None
         try:
-            # thread_local: other threads, such as those of grammars, may still do work that cannot be captured.
+            # thread_local: other threads, such as grammar threads, may still do work that cannot be captured.
             with torch.cuda.graph(
                 self._graph, pool=self._memory.pool, stream=stream, capture_error_mode="thread_local"
             ):
                 try:
                     function()
                 except BaseException as error:
-                    first = error  # may make the end of the capture fail, too, which says less
+                    first = error  # ending the capture may then fail, too, with a less useful error
                     raise
         except BaseException as error:
             self._memory.recover(self._graph)
@@ -128,7 +128,7 @@ class CudaGraph(Graph):
                 raise
             raise first from None
         finally:
-            first = None  # the exception refers to this frame; its tensors are freed only if this does not refer to it
+            first = None  # else the exception and this frame refer to each other and keep the tensors
             torch.cuda.set_stream(current)  # a failed capture may leave another stream current
 
     def replay(self) -> None:
@@ -155,10 +155,11 @@ class DecodeGraphs:
         last_tokens: last sampled token of each row, on the device. Graphs read it in place.
         vocab_size: width of the logits.
         begin: function to call before each step is launched.
-        describe: returns the description, for the log, of what made a capture fail.
+        describe: function that returns a description of the cause of a failed capture, for the log.
 
-    If a capture fails, steps of all sizes run without graphs from then on. If it runs out of memory, only steps of its
-    size and of larger ones do, and the larger graphs are dropped to free theirs.
+    If a capture fails, steps of all sizes run without graphs from then on. But if the capture runs out of
+    memory, only steps of the same size or larger run without graphs, and the larger graphs are dropped to
+    free memory.
     """
 
     def __init__(
@@ -184,7 +185,7 @@ class DecodeGraphs:
         self._last_tokens = last_tokens
         self._begin = begin
         self._describe = describe
-        self._reason = ""  # of a failed capture that was not logged yet
+        self._reason = ""  # why a capture failed, if not logged yet
         self._lacks_memory = False
         self._graphs: dict[int, Graph] = {}
         device = last_tokens.device
@@ -199,7 +200,7 @@ class DecodeGraphs:
         return step.is_decode and step.num_single <= self._most and not step.scored and not len(step.adapters)
 
     def capture_all(self) -> None:
-        """Capture a step of each size, largest first, so that smaller ones reuse the pool's memory."""
+        """Capture a step of each size, largest first, so that smaller steps reuse the pool's memory."""
         started = told = time.perf_counter()
         sizes = self._sizes
         logger.info("Capture cuda graph begin. #sizes: %d, up to %d", len(sizes), self._most)
@@ -220,7 +221,7 @@ class DecodeGraphs:
     def run(
         self, step: StepInput, changes: tuple[Ints, Pages] | None = None, size: int | None = None
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Launch a step by replaying the graph of its size, which is captured first if necessary.
+        """Launch a step by replaying the graph of its size. If necessary, capture the graph first.
 
         Args:
             step: step that `serves` accepts.
@@ -260,7 +261,7 @@ class DecodeGraphs:
             self._backend.plan(eager)
             self._begin()
             self._compute(size, inputs, eager)
-        watch.check()  # of plan and capture: what a replay writes to is not known
+        watch.check()  # checks plan and capture; writes during a replay go unnoticed
         return self._logits[:count], inputs[4, :count]
 
     def _compute(self, size: int, inputs: torch.Tensor, batch: ForwardBatch) -> None:
@@ -270,7 +271,7 @@ class DecodeGraphs:
         self._logits[:size].copy_(self._forward(ids, positions, batch))
 
     def _capture(self, size: int, inputs: torch.Tensor, batch: ForwardBatch) -> None:
-        """Plan and capture a step. If that fails, leave out the sizes that can no longer be captured.
+        """Plan and capture a step. On failure, drop the sizes that can no longer be captured.
 
         Raises:
             Exception: the exception of the capture, if the device cannot continue.
@@ -278,7 +279,7 @@ class DecodeGraphs:
         try:
             graph = self._make_graph()
             self._backend.plan(batch)
-            # Collection could free the graphs of an earlier engine in this process, which ends a capture.
+            # Garbage collection could free the graphs of an earlier engine, which breaks a capture.
             with paused():
                 graph.capture(lambda: self._compute(size, inputs, batch))
         except BaseException as caught:  # a plugin may raise anything; steps then run without graphs
@@ -288,7 +289,7 @@ class DecodeGraphs:
             self._reason = self._describe(error).strip().splitlines()[0]
             self._lacks_memory = _is_out_of_memory(error)
             self._sizes = [each for each in self._sizes if self._lacks_memory and each < size]
-            del error  # its frames refer to this one, and to the tensors of the step
+            del error  # the frames of the exception refer to this frame and to the step's tensors
         else:
             self._graphs[size] = graph
             return
@@ -296,7 +297,7 @@ class DecodeGraphs:
         self._graphs = {each: graph for each, graph in self._graphs.items() if each <= self._most}
 
     def _warn(self) -> None:
-        """Warn of the last failed capture, once."""
+        """Log a warning about the last failed capture, once."""
         if not self._reason:
             return
         if self._most:
@@ -342,10 +343,10 @@ class DecodeGraphs:
 
 
 def _is_out_of_memory(error: Exception) -> bool:
-    """Return whether a GPU had too little memory: torch's own error, or one of the driver, which has no class."""
+    """Return whether a GPU ran out of memory: torch's error, or a driver error, which has no class."""
     return isinstance(error, torch.OutOfMemoryError) or "out of memory" in message_of(error).lower()
 
 
 def _stride(size: int) -> int:
-    """Round a batch size up such that each row of int64 inputs is aligned to 16 bytes."""
+    """Round a batch size up so that each row of int64 inputs is aligned to 16 bytes."""
     return size + size % 2

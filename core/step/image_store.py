@@ -1,4 +1,4 @@
-"""Encoded images on the device, and where a step's tokens take their rows."""
+"""Encoded images on the device, and the rows that a step's tokens take from them."""
 
 from __future__ import annotations
 
@@ -22,10 +22,11 @@ class ImageStore:
         self._kept: dict[bytes, EncodedImage] = {}
 
     def begin(self, images: StepImages) -> list[PlacedRows]:
-        """Drop and encode what a step asks for; return the rows that its tokens take.
+        """Drop and encode the images that a step names; return the rows that the step's tokens take.
 
         Raises:
-            ValueError: the encoder has another number of rows for an image than the prompt has tokens for.
+            ValueError: the number of rows that the encoder returns for an image differs from the number in
+                the prompt.
         """
         for key in images.dropped:
             self._kept.pop(key, None)

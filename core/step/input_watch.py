@@ -1,8 +1,8 @@
-"""Notices that a component writes to the inputs of a step.
+"""Detects writes of a component to the inputs of a step.
 
-Tensors cannot be made read-only. So arrays on the host are compared with copies after the step, and for tensors the
-watch reads torch's count of writes (`_version`). It does not notice writes to a tensor by other code than torch's
-operations, such as a Triton kernel or a numpy view, nor writes during the replay of a CUDA graph.
+Tensors cannot be made read-only. So the watch compares arrays on the host with copies after the step, and
+reads torch's count of writes (`_version`) for tensors. It detects only writes by torch's operations to a
+tensor: writes by a Triton kernel, through a numpy view, or during the replay of a CUDA graph go unnoticed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ HOST_FIELDS = ("positions", "query_lens", "kv_lens", "slots", "rows")
 
 
 class InputWatch:
-    """Copies the inputs of a step; later reports whether they were written to. Takes a few microseconds in all.
+    """Copies the inputs of a step, and detects later writes to them. Takes a few microseconds in total.
 
     Args:
         batch: inputs of the step.
@@ -36,12 +36,14 @@ class InputWatch:
         self._table = page_table
         self._slots = (
             None if shared or batch.slots.is_inference() else batch.slots
-        )  # of which torch counts writes
+        )  # tensor whose writes torch counts
         self._num_writes = self._count_writes()
 
     def check(self) -> None:
-        """Raise WrongReturnError if an input was written to; all inputs on the host, and the page table, are
-        right again then."""
+        """Raise WrongReturnError if an input was written to.
+
+        Before raising, restores the inputs on the host and the page table.
+        """
         if self._count_writes() != self._num_writes or _bytes_of(self._arrays) != self._copy:
             written = ", ".join(f"batch.{name}" for name in self._restore())
             raise WrongReturnError(f"plan() or forward() wrote to {written}; it must copy what it changes")
@@ -51,7 +53,7 @@ class InputWatch:
         return self._table.tensor._version, 0 if slots is None else slots._version
 
     def _restore(self) -> list[str]:
-        """Return the names of the fields that were written to, after setting them back where that is possible."""
+        """Restore the fields that were written to, if possible; return the names of these fields."""
         written, first = [], 0
         for name, array in zip(HOST_FIELDS, self._arrays, strict=False):
             right = np.frombuffer(self._copy, array.dtype, array.size, first)

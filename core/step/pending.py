@@ -24,7 +24,7 @@ class Scores:
         rows: page table row of each token: [R].
         wanted: number of most likely tokens to report with each token: [R].
         logprobs: log probabilities of the R tokens.
-        given_ids: tokens that the token's request names: [R]; empty if no request names any.
+        given_ids: tokens that each token's request names: [R]; empty if no request names tokens.
     """
 
     rows: Sequence[int]
@@ -49,7 +49,7 @@ class PendingOutput:
         are_finite: whether the logits of each token are finite, on the device: [S].
         scores: log probabilities of sampled tokens.
         prompt_scores: log probabilities of prompt tokens.
-        processing: logits processors of the step; None: no row asks for one.
+        processing: logits processors of the step; None: no row uses a logits processor.
     """
 
     __slots__ = ("_are_finite", "_checks", "_event", "_failures", "_prompt_scores", "_scores", "_tokens")
@@ -95,7 +95,7 @@ def _all_rows(scores: Sequence[Scores]) -> dict[int, list[TokenLogprob]]:
 
 
 def _faults(checks: Sequence[FaultCheck]) -> dict[int, str]:
-    """Log the faulty logits of processors; return the message for each place with such logits."""
+    """Log the faulty logits of processors; return an error message for each place with faulty logits."""
     found: dict[int, str] = {}
     for each in checks:
         faulty = each.places[each.are_faulty.numpy()].tolist()

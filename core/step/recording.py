@@ -4,9 +4,9 @@
     each step     StepInput, TokenMasks (empty if there are none), StepOutput
 
 The header and each of a step's three messages are preceded by their length and followed by a CRC-32 (4 bytes
-each, little-endian). Each CRC-32 covers all messages and lengths of the file up to that point, so a damaged,
-lost or exchanged message is noticed. The file contains the token ids of prompts and outputs, and the request
-fields of requests that ask for logits processors.
+each, little-endian). Each CRC-32 covers all messages and lengths of the file up to its position, so readers
+detect a damaged, lost or swapped message. The file contains the token ids of prompts and outputs. It also
+contains the request fields of requests that use logits processors.
 """
 
 from __future__ import annotations
@@ -183,7 +183,7 @@ class StepReader:
             raise ValueError("its bytes do not fit their CRC-32")
 
     def _bytes(self, size: int) -> bytes:
-        # Memory for a wrong length of 4 GB is not even allocated.
+        # Avoids allocating up to 4 GB for a wrong length.
         if size > self._size - self._file.tell():
             raise _CutError("the file ends too early")
         return self._file.read(size)
@@ -202,8 +202,8 @@ def read_recording(path: Path) -> tuple[RecordingHeader, Iterator[RecordedStep]]
     """Return the header of a recording, and an iterator over its steps.
 
     Raises:
-        ConfigError: the file cannot be read, or is not a recording in this format. The iterator raises it,
-            too, if the file ends within a step or is damaged.
+        ConfigError: the file cannot be read, or is not a recording in this format. The iterator also raises
+            this error if the file ends within a step or is damaged.
     """
     reader = StepReader(path)
     return reader.header, reader.steps()

@@ -1,7 +1,7 @@
 """Restores torch's default dtype and device before a step, if a plugin changed them while the server runs.
 
-The model's code, and plugins, create tensors by these defaults. With others, they compute wrong numbers, or read
-memory that is not theirs.
+The model's code and plugins create tensors with these defaults. With other defaults, the code computes wrong
+numbers, or reads memory outside its tensors.
 """
 
 from __future__ import annotations
@@ -15,12 +15,13 @@ logger = logging.getLogger(__name__)
 
 
 class TorchDefaults:
-    """Checks torch's default dtype and device; takes the values at its own creation as right.
+    """Checks torch's default dtype and device. The values when this object is created count as correct.
 
     Must be created and used in the thread that runs the steps: a default device belongs to one thread.
 
     Args:
-        users: function that returns the description, for the log, of the components whose code runs in the thread.
+        users: function that returns a description, for the log, of the components whose code runs in the
+            thread.
     """
 
     def __init__(self, users: Callable[[], str]) -> None:
@@ -31,7 +32,7 @@ class TorchDefaults:
         self._told = False
 
     def restore(self) -> None:
-        """Set the defaults back if they have changed; log an error the first time."""
+        """Restore the defaults if they have changed; log an error the first time."""
         if torch.get_default_dtype() is self._dtype and _num_modes() == self._num_modes:
             return
         changed = []
@@ -41,7 +42,7 @@ class TorchDefaults:
         if (device := torch.get_default_device()) != self._device:
             torch.set_default_device(None if self._device.type == "cpu" else self._device)
             changed.append(f"default device from {self._device} to {device}")
-        self._num_modes = _num_modes()  # also of other modes, which are not ours to end
+        self._num_modes = _num_modes()  # counts other modes, too; llmfw must not end those
         if changed and not self._told:
             self._told = True
             logger.error(
@@ -54,5 +55,7 @@ class TorchDefaults:
 
 
 _num_modes = torch._C._len_torch_function_stack
-"""Return how many modes, such as a default device, are active in this thread: much faster than asking for the
-default device."""
+"""Return how many modes, such as a default device, are active in this thread.
+
+Much faster than reading the default device.
+"""

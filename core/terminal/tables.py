@@ -34,7 +34,7 @@ class Column:
     Attributes:
         title: column header, and the key in a record.
         drop: rank for dropping the column if the terminal is too narrow; the largest rank is dropped first.
-            With 0, the column is dropped only if all its cells are empty.
+            A column with rank 0 is dropped only if all its cells are empty.
         wraps: whether cells hold free text that may wrap. Cells of other columns are never wrapped or
             truncated.
         right: whether to align cells to the right, as for numbers.
@@ -120,7 +120,8 @@ def _widths(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int
     """Return the width of each column, so that columns and gaps fit into `width`; None if they cannot.
 
     If space is scarce, titles wrap and columns with wrapping text get narrower. Spare space goes to the other
-    columns first, then to those with wrapping text, those with the longest cells first.
+    columns first, and then to the columns with wrapping text. Among these, the column with the longest cells
+    comes first.
     """
     from rich.cells import cell_len
 

@@ -1,7 +1,7 @@
 """Records which prefixes enter and leave a radix cache, as hashes of whole blocks (see `prefix_hash`).
 
-The cache tells the journal of each change of its nodes. Nodes that are split change nothing that is cached. Only engines that
-share requests with others have a journal.
+The cache reports each change of its nodes to the journal. Splitting a node does not change the cached
+prefixes. Only engines that share requests with other engines have a journal.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from .prefix_hash import block_size, hash_of_salt, prefix_hashes
 
 
 class JournalEntry(NamedTuple):
-    """What has changed: hashes of prefixes."""
+    """Hashes of the prefixes that were added to the cache or removed from it."""
 
     added: list[int]
     removed: list[int]
 
 
 class CacheJournal:
-    """Collects the changes of a cache until they are taken. Changes that cancel each other out are left out.
+    """Collects the changes of a cache until `take` returns them. Omits changes that cancel each other out.
 
     Args:
         page_size: number of tokens of a page of the cache.
-        nodes: function that returns all nodes of the cache but the roots.
+        nodes: function that returns all nodes of the cache except the roots.
 
     Attributes:
         block: number of tokens of a block.
@@ -40,7 +40,7 @@ class CacheJournal:
         self._removed: set[int] = set()
 
     def add(self, node: CacheNode) -> None:
-        """Record a new leaf, which has its parent and its tokens."""
+        """Record a new leaf. Its parent and its tokens must already be set."""
         parent = node.parent
         assert parent is not None
         if isinstance(parent, Root):
@@ -59,7 +59,7 @@ class CacheJournal:
         lower.start, lower.start_hash = upper.start + upper.num_tokens, _end_hash(upper)
 
     def cut(self, node: CacheNode, num_kept: int) -> None:
-        """Record that a node is about to lose all but its first `num_kept` tokens."""
+        """Record that a node is about to lose the tokens after its first `num_kept` ones."""
         for each in self._hashes(node, num_kept):
             if each in self._added:
                 self._added.discard(each)
@@ -76,13 +76,16 @@ class CacheJournal:
         return entry
 
     def take_all(self) -> list[int]:
-        """Return the hashes of all that is cached, and forget the changes up to now."""
+        """Return the hashes of all cached prefixes, and discard the changes collected up to now."""
         self._added.clear()
         self._removed.clear()
         return [each for node in self._nodes() for each in self._hashes(node, 0)]
 
     def _hashes(self, node: CacheNode, first: int) -> list[int]:
-        """Return the hashes of the prefixes that end with a block in a node, after its first `first` tokens."""
+        """Return the hashes of the prefixes that end at the end of a block.
+
+        The ends of these blocks are in this node, after its first `first` tokens.
+        """
         start = node.start + first
         place = node.start + node.num_tokens  # the end of the node
         end = start + self.block - start % self.block  # the first end of a block after `start`

@@ -1,8 +1,9 @@
-"""The order in which leaves of the radix tree are evicted: a heap by the ranks that an eviction rule gives.
+"""The order in which leaves of the radix tree are evicted: a heap, by the ranks of an eviction rule.
 
-Ranks must never decrease. So an entry is updated only when it reaches the top, and using a node does not change
-the heap. The heap does not trust the rule: each method ends after at most one pass over all leaves, whatever the
-rule returns; and if the rank of the leaf at the top has decreased, the rule is not used again.
+Ranks must never decrease. So the heap updates an entry only when the entry reaches the top, and using a node
+does not change the heap. The heap does not trust the rule: each method ends after at most one pass over all
+leaves, whatever the rule returns; and if the rank of the leaf at the top has decreased, the rule is not used
+again.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class EvictionHeap:
         return self._rule.rank(leaf)
 
     def begin(self) -> None:
-        """Start an eviction: since the last one, ranks may have changed."""
+        """Start an eviction. Ranks may have changed since the last eviction."""
         self._is_fresh = False
 
     def next_leaf(self) -> CacheNode | None:
@@ -92,7 +93,7 @@ class EvictionHeap:
             self.expiry.watch(leaf)
 
     def note_gone(self) -> None:
-        """Count a leaf that was removed from the tree and is not at the top; its entry is removed later."""
+        """Count a leaf that was removed from the tree and is not at the top. Its entry is removed later."""
         self._num_gone += 1
         if self._num_gone * 2 > len(self._leaves):
             self._rank_all()

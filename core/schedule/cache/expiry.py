@@ -1,7 +1,7 @@
 """The times at which leaves of the prefix cache expire, for eviction rules that set them.
 
-A heap orders the leaves by time. An entry is updated only when its time comes: a use of a leaf moves its time
-back, and does not change the heap.
+A heap orders the leaves by time. An entry is updated only when its time comes: using a leaf postpones its
+time, but does not change the heap.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from .prefix_cache import CacheNode
 
 MIN_COMPACTED = 1024
-"""Number of entries below which the heap is not searched for entries of nodes that are not leaves any more."""
+"""Minimum number of entries at which the heap is searched for nodes that are no longer leaves."""
 
 
 class Expiry:

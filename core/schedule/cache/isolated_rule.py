@@ -1,8 +1,8 @@
 """Keeps a faulty eviction rule from failing requests.
 
 Logs the rule's first fault, and does not call the rule again. A rule comes from a plugin. It is faulty if it
-raises, returns something other than a finite number, or lowers the rank of a leaf. From then on, the cache evicts
-the least recently used leaf first. The time that a rule takes is not limited.
+raises, returns something other than a finite number, or lowers the rank of a leaf. From then on, the cache
+evicts the least recently used leaf first. The time that a rule takes is not limited.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ def least_recently_used(leaf: CacheLeaf) -> float:
 
 
 class IsolatedRule:
-    """Wraps an eviction rule so that ranks are always finite numbers. After the first fault, ranks by last use.
+    """Wraps an eviction rule so that ranks are always finite numbers. Ranks by last use after a fault.
 
     Args:
-        rule: rule, called until its first fault; None: by last use, without a component.
+        rule: rule, called until its first fault; None: leaves are ranked by last use, without a component.
         who: description of the rule for the log: name, plugin, package and version.
         calls: record of the component's failures; None: not recorded. Calls are not timed, because most take
             less time than timing them.
 
     Attributes:
-        generation: 0 until the rule fails, then 1: all ranks have to be computed again.
+        generation: 0 until the rule fails, then 1. When it changes, all ranks must be computed again.
         expires: whether leaves may expire.
     """
 
@@ -72,7 +72,7 @@ class IsolatedRule:
             return least_recently_used(leaf)
 
     def expires_at(self, leaf: CacheLeaf) -> float | None:
-        """Return when a leaf expires; None if it does not, or if the rule has failed."""
+        """Return the time at which a leaf expires; None if it does not expire or the rule has failed."""
         try:
             return check_time(self._expires_at(leaf))
         except BaseException as error:  # noqa: BLE001 - a plugin may raise anything; it is logged

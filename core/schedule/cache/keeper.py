@@ -1,8 +1,8 @@
 """Administrators' operations on the prefix cache: pin, view and flush. Works on token ids.
 
-A pin locks the cached part of a prefix, and the rest once a request has computed it; the cache does the
-locking (`RadixCache.keep`). This module enforces limits and expiry times, and drops pins if they keep every
-request from running.
+A pin locks the cached part of a prefix, and locks the rest once a request has computed it. The cache does the
+locking (`RadixCache.keep`). This module enforces limits and expiry times, and drops pins if they prevent
+every request from running.
 """
 
 from __future__ import annotations
@@ -78,13 +78,13 @@ class CacheKeeper:
         self._next_end = math.inf
 
     def pin(self, command: PinPrefix) -> PinInfo:
-        """Protect a prefix from eviction until its ttl ends or it is unpinned.
+        """Protect a prefix from eviction until its ttl ends or `unpin` removes the pin.
 
         Pins only whole pages: tokens after the last whole page are ignored.
 
         Raises:
-            RequestError: the prefix is shorter than a page, has an invalid token id, or has more tokens than
-                pins may still keep; the ttl is out of range; pins keep half of the snapshots of states; or the
+            RequestError: the prefix is shorter than a page, has an invalid token id, or exceeds the limit on
+                pinned tokens; the ttl is out of range; pins already keep half of the state snapshots; or the
                 cache is disabled.
         """
         cache, now = self._radix_cache(), self._clock()
@@ -162,7 +162,7 @@ class CacheKeeper:
         return self.view()
 
     def tick(self) -> None:
-        """Update the cache's time, and drop expired pins and prefixes. Takes constant time if none has expired."""
+        """Update the cache's time, and drop expired pins and prefixes. Constant time if none expired."""
         if self._cache is None:
             return
         now = self._cache.now = self._clock()
@@ -180,7 +180,7 @@ class CacheKeeper:
         return max(0.0, at - self._clock())
 
     def give_up(self) -> bool:
-        """Drop a pin to free pages for requests: the pin that expires first, of those that hold pages.
+        """Drop the pin that expires first among the pins that hold pages, to free pages for requests.
 
         Call this only if no request runs and none can be admitted; repeat the call until a request can be
         admitted.
@@ -209,7 +209,7 @@ class CacheKeeper:
         return self._cache
 
     def _check_snapshots(self, cache: RadixCache) -> None:
-        """Check that half of the slots for snapshots of states stay for prefixes that are not pinned."""
+        """Check that half of the slots for state snapshots remain for prefixes that are not pinned."""
         if not isinstance(cache, SnapshotCache):
             return
         self.tick()

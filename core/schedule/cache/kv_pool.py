@@ -38,7 +38,7 @@ class KVPool:
 
     @property
     def num_ever_used(self) -> int:
-        """Number of different pages handed out since start, which are the pages with the smallest numbers."""
+        """Number of different pages handed out since start. These pages have the smallest page numbers."""
         return self.num_pages - self._least_free
 
     def allocate(self, count: int) -> Pages:

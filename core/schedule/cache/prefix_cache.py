@@ -1,8 +1,8 @@
 """Interface of a prefix cache, and an implementation that caches nothing (`--disable-radix-cache`).
 
-`insert` gives pages to the cache, which owns them until it evicts them to the pool. A sequence that uses
-cached pages locks the node at which the pages end; the cache does not evict a locked node or any node above
-it.
+`insert` gives pages to the cache. The cache owns the pages until it evicts them to the pool. A sequence that
+uses cached pages locks the node at which the pages end; the cache does not evict a locked node or any node
+above it.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ NO_PAGES = np.empty(0, dtype=np.int32)
 class CacheNode(CacheLeaf):
     """A node of the tree: the tokens on the edge from its parent, and the pages of their keys and values.
 
-    Eviction rules see it as a `CacheLeaf`, which declares the other attributes. A rule that changes these affects only
-    ranks.
+    Eviction rules receive the node as a `CacheLeaf`, which declares the other attributes. If a rule changes
+    these attributes, only ranks are affected.
 
     Attributes:
         key: the tokens as bytes (int32 each), a whole number of pages; empty for the root.
@@ -41,9 +41,10 @@ class CacheNode(CacheLeaf):
         is_timed: whether the cache's heap of expiry times has an entry for this node.
         groups: groups of subscriptions whose match ends at this node, by next page (see `subscriptions`);
             None: no groups.
-        snapshot: snapshot of the states after the node's last token; None: there is none (see `snapshot_cache`).
-        start, start_hash: position of the node's first token, and the hash of the tokens before it, if the cache has a
-            journal (see `cache_journal`).
+        snapshot: snapshot of the states after the node's last token; None: there is none (see
+            `snapshot_cache`).
+        start, start_hash: position of the node's first token, and the hash of the tokens before it, if the
+            cache has a journal (see `cache_journal`).
     """
 
     __slots__ = (
@@ -89,7 +90,7 @@ class CacheNode(CacheLeaf):
 
     @property
     def salt(self) -> str:
-        """Salt of the root above."""
+        """Salt of the root above this node."""
         node: CacheNode | None = self
         while node is not None and not isinstance(node, Root):
             node = node.parent
@@ -102,7 +103,7 @@ class CacheNode(CacheLeaf):
 
 
 class Root(CacheNode):
-    """The node above all prefixes of a salt. It holds no tokens and is never locked."""
+    """The node above all prefixes with the same salt. It holds no tokens and is never locked."""
 
     __slots__ = ("_salt",)
 
@@ -195,7 +196,7 @@ class PrefixCache(ABC):
         subscription.leads = rank
 
     def take_moved(self) -> list[Subscription]:
-        """Update `num_tokens` of all subscriptions; return those that changed since the last call."""
+        """Update `num_tokens` of all subscriptions; return the ones that changed since the last call."""
         moved = []
         for subscription in self._subscriptions.values():
             before, subscription.num_tokens = (
@@ -225,7 +226,7 @@ class PrefixCache(ABC):
     def _num_shared(subscription: Subscription, leader: Subscription) -> int:
         """Return how many uncached tokens a subscription shares with a leader.
 
-        That is the length of their common prefix, less the subscription's cached tokens.
+        This number is the length of their common prefix minus the subscription's cached tokens.
         """
         if leader.num_tokens < subscription.num_tokens:
             return 0
@@ -243,7 +244,7 @@ class PrefixCache(ABC):
 
     @abstractmethod
     def match_length(self, token_ids: TokenIds, salt: str = "") -> int:
-        """Return how many tokens `match` would find. Does not count as a use."""
+        """Return the number of tokens that `match` would find. Does not count as a use."""
 
     @abstractmethod
     def count(self, node: CacheNode, num_found: int, num_asked: int, above: CacheNode | None = None) -> None:
@@ -321,7 +322,7 @@ class NoPrefixCache(PrefixCache):
         return 0
 
     def num_awaited(self, subscription: Subscription, rank: int) -> int:
-        """Return 0: what a leader computes will not be cached."""
+        """Return 0: the tokens that a leader computes will not be cached."""
         return 0
 
     def count(self, node: CacheNode, num_found: int, num_asked: int, above: CacheNode | None = None) -> None:

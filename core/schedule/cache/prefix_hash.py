@@ -1,8 +1,9 @@
-"""Hashes of prompts' prefixes, by which engines tell routers what their prefix caches hold.
+"""Hashes of prompts' prefixes, with which engines report the contents of their prefix caches to routers.
 
-The hash of a prefix is the sum, modulo 2**64, of a number for each of its tokens and their positions, and of one for the cache salt. So
-the hashes of all prefixes of a prompt come from one pass. They are not cryptographic: a collision, whether by chance or on purpose,
-makes a router misjudge the length of a match. It shares no cached prefix, since the cache itself compares tokens.
+The hash of a prefix is a sum modulo 2**64. The sum has one number for each token and its position, and one
+number for the cache salt. So one pass computes the hashes of all prefixes of a prompt. The hashes are not
+cryptographic: a collision, accidental or deliberate, makes a router misjudge the length of a match. A
+collision never makes two prompts share a cached prefix, because the cache itself compares tokens.
 
 The mixing function is the finalizer of SplitMix64 (Steele, Lea and Flood, 2014).
 """
@@ -16,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 MIN_BLOCK = 16
-"""Least number of tokens of a block. Prefixes are reported in whole blocks, so a match is known to this many tokens."""
+"""Minimum number of tokens in a block. Routers know the length of a match only in whole blocks."""
 
 Hashes = npt.NDArray[np.uint64]
 
@@ -25,7 +26,7 @@ _FIRST, _SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 
 
 def block_size(page_size: int) -> int:
-    """Return the number of tokens of a block: whole pages, and at least MIN_BLOCK tokens."""
+    """Return the number of tokens in a block: a whole number of pages, and at least MIN_BLOCK tokens."""
     return -(-MIN_BLOCK // page_size) * page_size
 
 
@@ -45,11 +46,11 @@ def _positions(count: int) -> Hashes:
 
 
 def prefix_hashes(token_ids: npt.NDArray[np.int32], start: int, start_hash: int) -> Hashes:
-    """Return the hash of the prefix that ends after each of some tokens: [n].
+    """Return one hash per token: the hash of the prefix that ends after the token: [n].
 
     Args:
         token_ids: tokens of a prompt from position `start` on: [n].
-        start_hash: hash of the tokens before them.
+        start_hash: hash of the tokens before position `start`.
     """
     count = len(token_ids)
     positions = _positions(1 << (start + count).bit_length())[start : start + count]
@@ -65,7 +66,7 @@ def prefix_hashes(token_ids: npt.NDArray[np.int32], start: int, start_hash: int)
 
 
 def block_hashes(token_ids: npt.NDArray[np.int32], salt: str, block: int) -> list[int]:
-    """Return the hash of each prefix of a prompt that ends with a block."""
+    """Return the hash of each prefix of a prompt that consists of whole blocks."""
     whole = token_ids[: len(token_ids) - len(token_ids) % block]
     found: list[int] = prefix_hashes(whole, 0, hash_of_salt(salt))[block - 1 :: block].tolist()
     return found

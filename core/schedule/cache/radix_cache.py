@@ -1,15 +1,15 @@
-"""A radix tree over token prefixes (Zheng et al., 2024, SGLang), with a choice of eviction rules.
+"""A radix tree over token prefixes (Zheng et al., 2024, SGLang), with a selectable eviction rule.
 
 Edges are runs of whole pages. The tree compares tokens as bytes: a run that matches in full, the common case,
-costs one memcmp. For each node, the tree counts locks; it does not record who holds them.
+costs one memcmp. For each node, the tree counts locks; it does not record their holders.
 
     root ─ "You are a …" ─┬─ "What is …"   leaf, locked by a running sequence
                           └─ "Tell me …"   leaf, not locked: may be evicted, last pages first
 
 Each salt has its own root, so prompts with different salts share nothing.
 
-The eviction rule ranks the leaves, and a heap orders them by rank (`eviction`). Only leaves are evicted: a use of
-a node also uses all nodes above it, so a parent is never due before its children.
+The eviction rule ranks the leaves, and a heap orders them by rank (`eviction`). Only leaves are evicted. A
+use of a node also counts as a use of all nodes above it, so a parent is never due before its children.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class RadixCache(PrefixCache):
 
     Args:
         pool: pool to which evicted pages return. The tree uses the pool's page size.
-        rule: rule that ranks the leaves; the leaf with the smallest rank is evicted first. None: by last use.
+        rule: rule that ranks the leaves; the leaf with the smallest rank is evicted first. None: last use.
 
     Attributes:
         roots: root node of each salt.
@@ -76,7 +76,7 @@ class RadixCache(PrefixCache):
         self._journal: CacheJournal | None = None
 
     def start_journal(self) -> CacheJournal:
-        """Record all changes from now on in a journal; return it. Call while the cache is empty."""
+        """Record all further changes in a journal; return the journal. Call this while the cache is empty."""
         self._journal = CacheJournal(self._pool.page_size, self.nodes)
         return self._journal
 
@@ -92,7 +92,7 @@ class RadixCache(PrefixCache):
 
     @property
     def num_kept_pages(self) -> int:
-        """Number of pages of the prefixes locked by `keep`; pages that they share count once."""
+        """Number of pages of the prefixes locked by `keep`; pages shared by several prefixes count once."""
         seen: set[CacheNode] = set()
         for subscription in self._kept:
             assert subscription.group is not None
@@ -179,7 +179,7 @@ class RadixCache(PrefixCache):
         return math.inf if self._leaves.expiry is None else self._leaves.expiry.next_at
 
     def expire(self) -> None:
-        """Remove up to MAX_EXPIRED unlocked leaves whose time has come."""
+        """Remove up to MAX_EXPIRED unlocked leaves that have expired."""
         expiry = self._leaves.expiry
         for _ in range(MAX_EXPIRED):
             if expiry is None or expiry.next_at > self.now:
@@ -193,7 +193,7 @@ class RadixCache(PrefixCache):
                 self._forget_if_empty(parent)
 
     def nodes(self) -> list[CacheNode]:
-        """Return all nodes but the roots, parents first."""
+        """Return all nodes except the roots, parents first."""
         found: list[CacheNode] = list(self.roots.values())
         for node in found:
             found.extend(node.children.values())
@@ -300,7 +300,7 @@ class RadixCache(PrefixCache):
         return leaf
 
     def _walk_on(self, subscription: Subscription, node: CacheNode, num_tokens: int) -> None:
-        """Move a subscription that was parked at `node` down to the node where its match ends now."""
+        """Move a subscription from `node` down to the node at which its match ends now."""
         group = self._park(subscription, node, num_tokens)
         if subscription.keeps:
             self.lock(group.node)
@@ -310,7 +310,7 @@ class RadixCache(PrefixCache):
             self._parked.walked(subscription)
 
     def _park(self, subscription: Subscription, node: CacheNode, num_tokens: int) -> Group:
-        """Park a subscription where its match ends, at `node` or below. This is not a use of the nodes."""
+        """Park a subscription where its match ends, at `node` or below. Does not count as a use."""
         token_ids, page_size = subscription.token_ids, self._pool.page_size
         while child := node.children.get(token_ids[num_tokens : num_tokens + page_size].tobytes()):
             data = token_ids[num_tokens : num_tokens + len(child.key) // TOKEN_BYTES].tobytes()
@@ -336,7 +336,7 @@ class RadixCache(PrefixCache):
         return upper
 
     def _shorten(self, leaf: CacheNode, count: int) -> Pages:
-        """Remove the last `count` pages of a leaf that has more than `count`; return the removed pages."""
+        """Remove the last `count` pages of a leaf with more than `count` pages; return the removed pages."""
         if len(leaf.pages) > 2 * LONG and count < LONG:
             self._split(leaf, len(leaf.key) - LONG * self._page_bytes)
         keep = len(leaf.pages) - count

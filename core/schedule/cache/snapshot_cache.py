@@ -1,13 +1,14 @@
 """The prefix cache of models whose layers keep states: a radix tree with snapshots of states at its nodes.
 
-Keys and values can be reused up to any page, but a state belongs to one position. So a sequence starts from the
-deepest snapshot that is not beyond its match, and computes the rest.
+Keys and values can be reused up to any page, but a state belongs to one position. So a sequence starts from
+the deepest snapshot within its match, and computes the rest.
 
     root ─ "You are a …" ●─┬─ "What is …" ●    ● a snapshot of the states after the node's last token
                            └─ "Tell me …"      a match that ends here starts from the snapshot above
 
-A snapshot leaves the cache with the last page of its node, or when another snapshot needs its slot (`snapshots`).
-A node without a snapshot stays: it shows where prompts part, so that a snapshot can be taken there.
+A snapshot leaves the cache with the last page of its node, or when another snapshot needs its slot
+(`snapshot_slots`). A node without a snapshot stays: it shows where prompts diverge, so that a later sequence
+can take a snapshot there.
 """
 
 from __future__ import annotations
@@ -28,12 +29,12 @@ if TYPE_CHECKING:
 
 
 class SnapshotCache(RadixCache):
-    """A radix tree with snapshots. `match` and the length of a subscription count only what can be reused.
+    """A radix tree with snapshots. `match` and a subscription's length count only reusable tokens.
 
     Args:
         pool: pool to which evicted pages return.
         slots: slots for snapshots.
-        rule: rule that ranks the leaves; None: by last use.
+        rule: rule that ranks the leaves; None: leaves are ranked by last use.
     """
 
     def __init__(self, pool: KVPool, slots: SnapshotSlots, rule: IsolatedRule | None = None) -> None:
@@ -52,7 +53,7 @@ class SnapshotCache(RadixCache):
         return Match(node, concatenate(path))
 
     def match_length(self, token_ids: TokenIds, salt: str = "") -> int:
-        """Return how many tokens `match` would find. Neither counts as a use nor splits an edge."""
+        """Return the number of tokens that `match` would find. Neither counts as a use nor splits an edge."""
         node: CacheNode | None = self.roots.get(salt)
         data, position, found = self._whole_pages(token_ids), 0, 0
         while node is not None:
@@ -85,7 +86,7 @@ class SnapshotCache(RadixCache):
     def keep(self, token_ids: TokenIds, salt: str) -> Subscription:
         """Lock a prefix until `unsubscribe`; its subscription counts all tokens whose pages are cached.
 
-        The deepest snapshot of the prefix is not evicted for another one.
+        The deepest snapshot of the prefix is not evicted to make room for another snapshot.
         """
         subscription = super().keep(token_ids, salt)
         assert subscription.group is not None
@@ -93,12 +94,14 @@ class SnapshotCache(RadixCache):
         return subscription
 
     def leader(self, subscription: Subscription, rank: int) -> tuple[Subscription, int] | None:
-        """Return the leader that computes most of a subscription's next tokens, and the position up to which
-        the two prompts are the same, in whole pages; None if no leader computes any."""
+        """Return the leader that computes most of a subscription's next tokens; None if there is none.
+
+        Also returns the position up to which the two prompts are the same, in whole pages.
+        """
         return self._parked.leader(subscription, rank)
 
     def kept_lengths(self, token_ids: TokenIds, salt: str) -> list[int]:
-        """Return the lengths of the pinned prefixes with which these tokens start."""
+        """Return the lengths of the pinned prefixes of these tokens."""
         return [
             len(kept.token_ids)
             for kept in self._kept
@@ -108,7 +111,7 @@ class SnapshotCache(RadixCache):
         ]
 
     def reserve_slot(self) -> int | None:
-        """Return a slot for a new snapshot, if necessary that of another snapshot, which leaves the cache.
+        """Reserve a slot for a new snapshot. If no slot is free, evict another snapshot.
 
         Returns:
             The slot; None if all snapshots are held or pinned.
@@ -123,7 +126,7 @@ class SnapshotCache(RadixCache):
         return self.slots.reserve()
 
     def num_saved(self, node: CacheNode, num_tokens: int) -> int:
-        """Return how many tokens a snapshot at the end of a node would save, in addition to those above.
+        """Return the number of tokens that a snapshot at the end of a node saves, beyond snapshots above it.
 
         Args:
             num_tokens: number of tokens from the root to the end of the node.
@@ -132,9 +135,9 @@ class SnapshotCache(RadixCache):
         return num_tokens - (0 if above is None else above.num_tokens)
 
     def attach(self, token_ids: TokenIds, salt: str, slot: int) -> None:
-        """Keep a snapshot of the states after these tokens, whose pages are cached, in a reserved slot.
+        """Add a snapshot of the states after these tokens; a reserved slot holds the snapshot.
 
-        Frees the slot if the tokens are no longer cached, or have a snapshot already.
+        Frees the slot if the pages of the tokens are no longer cached, or a snapshot exists already.
 
         Args:
             token_ids: tokens of the prefix, a whole number of pages.
@@ -150,7 +153,7 @@ class SnapshotCache(RadixCache):
             self.attach_to(node, len(token_ids), slot)
 
     def attach_to(self, node: CacheNode, num_tokens: int, slot: int) -> None:
-        """Keep a snapshot of the states at the end of a node that has none, in a reserved slot."""
+        """Add a snapshot, in a reserved slot, to a node without one: the states at the end of the node."""
         assert node.snapshot is None
         num_saved = self.num_saved(node, num_tokens)
         node.snapshot = Snapshot(slot, num_tokens, node)
@@ -169,7 +172,7 @@ class SnapshotCache(RadixCache):
         self._stir(snapshot.node)
 
     def check_snapshots(self) -> None:
-        """Assert that each slot is free, or holds a snapshot of a node of the tree that no sequence holds."""
+        """Assert that each slot is free or holds a node's snapshot, and that sequences hold no snapshots."""
         assert self.slots.num_free + self.slots.num_kept == self.slots.count, "a slot for a snapshot leaked"
         found = [node.snapshot for node in self.nodes() if node.snapshot is not None]
         assert set(found) == set(self.slots), "a snapshot is not where its slot says"
@@ -185,7 +188,7 @@ class SnapshotCache(RadixCache):
         return snapshot_above(kept.group.node)
 
     def _stir(self, node: CacheNode) -> None:
-        """Note that a node has got or lost its snapshot, for the subscriptions parked there or below."""
+        """Record that the snapshot of a node was added or removed, for subscriptions at the node or below."""
         if not self._num_subscribed:
             return
         stack = [node]
@@ -206,7 +209,7 @@ class SnapshotCache(RadixCache):
 
 
 def snapshot_above(node: CacheNode | None) -> Snapshot | None:
-    """Return the snapshot of a node, or of the nearest node above that has one; None if none has."""
+    """Return the snapshot of a node, or of the nearest node above with a snapshot; None if there is none."""
     while node is not None and node.snapshot is None:
         node = node.parent
     return None if node is None else node.snapshot

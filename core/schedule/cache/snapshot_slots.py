@@ -1,9 +1,10 @@
 """Slots for snapshots of states, and the order in which snapshots give up their slots.
 
-A snapshot is a copy of a sequence's states at one position, kept for sequences that start with the same tokens.
-All snapshots of a model have the same size, so one is worth the tokens that its loss would make others compute
-again, times its uses. The order is that of GreedyDual-Size-Frequency (Cherkasova, 1998): the rank of the last
-evicted snapshot is added to the worth of those used later, so what was popular once goes in time.
+A snapshot is a copy of a sequence's states at one position, kept for sequences that start with the same
+tokens. All snapshots of a model have the same size. So the worth of a snapshot is the number of tokens that
+each use saves, times one more than the number of its uses. Snapshots are evicted in the order of
+GreedyDual-Size-Frequency (Cherkasova, 1998): when a snapshot is kept or used, its rank becomes its worth plus
+the rank of the last evicted snapshot. So a snapshot that is no longer used is evicted after some time.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ class Snapshot:
     Attributes:
         slot: slot of the copy in the `StateStorage`.
         num_tokens: number of tokens that the states cover.
-        node: node of the prefix cache whose last token is the last of these.
-        rank: worth of the snapshot; the smallest is evicted first.
-        num_uses: number of sequences that have started from it.
-        num_holds: number of sequences that will start from it, but have not computed anything yet.
-        is_valid: whether the slot holds the copy, or will when the launched steps have run.
+        node: node of the prefix cache that ends with the last of these tokens.
+        rank: rank in the order of eviction; the snapshot with the smallest rank is evicted first.
+        num_uses: number of sequences that have started from this snapshot.
+        num_holds: number of sequences that will start from this snapshot, but have not computed anything yet.
+        is_valid: whether the slot holds the copy, or will hold it once all launched steps have run.
     """
 
     __slots__ = ("is_valid", "node", "num_holds", "num_tokens", "num_uses", "rank", "slot")
@@ -49,7 +50,7 @@ class SnapshotSlots:
 
     Attributes:
         count: number of slots.
-        num_evicted: number of snapshots that gave up their slots for others, since start.
+        num_evicted: number of snapshots evicted since start to make room for others.
     """
 
     def __init__(self, first: int, count: int) -> None:
@@ -74,7 +75,7 @@ class SnapshotSlots:
         return iter(self._kept.values())
 
     def reserve(self) -> int:
-        """Take a free slot. There must be one."""
+        """Take a free slot. At least one slot must be free."""
         return self._free.pop()
 
     def free(self, slot: int) -> None:
@@ -87,7 +88,7 @@ class SnapshotSlots:
         """Let a reserved slot hold a snapshot.
 
         Args:
-            num_saved: number of tokens that a sequence need not compute thanks to it.
+            num_saved: number of tokens that the snapshot saves each sequence that starts from it.
         """
         assert snapshot.slot not in self._free
         assert snapshot.slot not in self._kept
@@ -115,7 +116,7 @@ class SnapshotSlots:
         return min(free, key=lambda each: each.rank, default=None)
 
     def count_eviction(self, snapshot: Snapshot) -> None:
-        """Record that a snapshot is evicted for another one."""
+        """Record that a snapshot is evicted to make room for another snapshot."""
         self.num_evicted += 1
         self._floor = max(self._floor, snapshot.rank)
 

@@ -9,8 +9,8 @@ page:
 Here w1 and w2 have the same next page, which is not cached, and w3 is cached in full. A new child of a node
 affects one group: the group of the child's first page, whose members descend further. If a leaf loses its
 last pages, all groups parked at it are affected: the first lost page becomes the next page of all their
-subscriptions, so the groups merge. After that, shortening the leaf again costs the same for any number of
-subscriptions. The subscriptions' `num_tokens` are updated only by `take_moved`.
+subscriptions, so the groups merge. After the merge, the cost of shortening the leaf again does not depend on
+the number of subscriptions. The subscriptions' `num_tokens` are updated only by `take_moved`.
 
 This module reads nodes but does not change the tree; the cache traverses the tree and splits nodes.
 """
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class Group:
-    """Subscriptions that are parked at the same node and have the same next page, which is not cached.
+    """Subscriptions that are parked at the same node and have the same next, uncached page.
 
     Attributes:
         node: node at which the members' cached prefixes end.
@@ -59,8 +59,8 @@ class Subscriptions:
 
     Args:
         page_size: tokens in a page.
-        num_reusable: function that returns how many tokens the members of a group can reuse; None: all that are
-            cached.
+        num_reusable: function that returns how many tokens the members of a group can reuse; None: members
+            reuse all cached tokens.
     """
 
     def __init__(self, page_size: int, num_reusable: Callable[[Group], int] | None = None) -> None:
@@ -160,16 +160,18 @@ class Subscriptions:
     def num_awaited(self, subscription: Subscription, rank: int) -> int:
         """Return how many uncached tokens a subscription shares with a leader of at least this rank.
 
-        Counts whole pages. Only leaders in the same group matter: others do not even share the next page.
+        Counts whole pages. Only leaders in the same group matter, because other leaders do not share the next
+        page.
         """
         found = self.leader(subscription, rank)
         assert subscription.group is not None
         return 0 if found is None else found[1] - subscription.group.num_tokens
 
     def leader(self, subscription: Subscription, rank: int) -> tuple[Subscription, int] | None:
-        """Return the leader of at least this rank that shares most of a subscription's tokens, and how many.
+        """Return the leader of at least this rank that shares most of a subscription's tokens.
 
-        Counts whole pages, from the first token on. Returns None if no leader shares an uncached page.
+        Also returns the number of shared tokens, in whole pages, counted from the first token on. Returns
+        None if no leader shares an uncached page.
         """
         group = subscription.group
         assert group is not None
@@ -182,7 +184,7 @@ class Subscriptions:
         return None if best is None else (best, start + most)
 
     def stir(self, node: CacheNode) -> None:
-        """Record that the subscriptions parked at a node may reuse another number of tokens."""
+        """Record that the number of reusable tokens may have changed for the subscriptions at a node."""
         for group in (node.groups or {}).values():
             self._stirred[group] = None
 

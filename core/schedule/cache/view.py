@@ -42,7 +42,7 @@ class _Branch:
 
     @property
     def goes_on_alone(self) -> bool:
-        """Whether the node has a single child, used as often as the node itself, so that both belong to one prefix."""
+        """Whether the node's only child is used as often as the node; both then belong to one prefix."""
         children = self.node.children
         return len(children) == 1 and next(iter(children.values())).hits == self.node.hits
 

@@ -13,10 +13,10 @@ from .staging import Staging
 class PageTable:
     """The page table: one copy on the host, one on the device. Each step makes the same changes to both.
 
-    Writes to the device's copy are queued on the device, so a row may change on the host while a launched step
-    still reads it. If host and device share memory, both copies are on the host and change at once. Components
-    see only the device's copy, so a component that writes to it does no lasting harm (`restore`). The last row
-    is for padding: all its entries are one page that the scheduler never assigns.
+    Writes to the device's copy are queued on the device, so a row may change on the host while a launched
+    step still reads it. If host and device share memory, both copies are on the host and change at once.
+    Components see only the device's copy. So if a component writes to this copy, `restore` can repair it. The
+    last row is for padding: all its entries are one page that the scheduler never assigns.
 
     Args:
         num_rows: maximum number of running sequences.
@@ -52,7 +52,7 @@ class PageTable:
         self._is_shared = staging.is_shared
         copy = self._host.copy()
         self._flat_copy = copy.reshape(-1)
-        with torch.inference_mode(False):  # so that writes are counted in `_version`
+        with torch.inference_mode(False):  # so that `_version` counts writes
             self.tensor = torch.from_numpy(copy) if self._is_shared else torch.tensor(copy, device=device)
 
     @property
@@ -68,8 +68,8 @@ class PageTable:
             pages: new pages of the entries: [N].
 
         Returns:
-            The arguments for `write`, which the caller must send to the device; None if there is nothing to
-            write.
+            The arguments for `write`, which the caller must send to the device; None if no write is
+            necessary.
         """
         if not len(places):
             return None
@@ -80,7 +80,7 @@ class PageTable:
         return places, pages
 
     def restore(self) -> None:
-        """Copy the host's copy to the device's, which a component has changed."""
+        """Restore the device's copy after a component has changed it."""
         self.tensor.copy_(torch.from_numpy(self._host))
 
     def write(self, places: torch.Tensor, pages: torch.Tensor) -> None:

@@ -66,8 +66,9 @@ class Staging:
 
         Args:
             arrays: arrays of the host.
-            counts_writes: whether the tensors count writes to them, together, in `_version`, as tensors that are
-                created in inference mode do not. Has no effect if `is_shared`. Takes a few microseconds.
+            counts_writes: whether the tensors share one `_version`, which counts writes to any of them.
+                Tensors created in inference mode count no writes. Has no effect if `is_shared`. Takes a few
+                microseconds.
         """
         if not self._packs:
             return [torch.from_numpy(array) for array in arrays]

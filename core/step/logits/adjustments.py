@@ -1,9 +1,10 @@
-"""Adjusts logits before sampling as requests specify: penalties, logit bias and banned
-tokens, allowed tokens, then `min_tokens`.
+"""Adjusts logits before sampling as requests specify.
 
-All rows are adjusted together, with the same number of operations as for one row, and only at the affected
-tokens: tokens of the prompt and output, biased tokens and stop tokens. The counts of generated tokens are on
-the device, so that the next token can be sampled before the last one reaches the host.
+The order is: penalties, logit bias and banned tokens, allowed tokens, then `min_tokens`.
+
+All rows are adjusted together, with the same number of operations as for one row. Only the logits of affected
+tokens change: tokens of the prompt and output, biased tokens and stop tokens. The counts of generated tokens
+are on the device, so that the next token can be sampled before the last one reaches the host.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ from .token_counts import Entries, TokenCounts
 Bias = tuple[Ints, npt.NDArray[np.float32]]
 
 PENALTIES, BIAS, HOLD, ALLOW = 1, 2, 4, 8
-"""Flags of the adjustments that a request needs. HOLD: stop tokens are forbidden until `min_tokens`. ALLOW: most tokens are
-forbidden."""
+"""Flags of the adjustments that a request needs. HOLD: stop tokens are forbidden until `min_tokens`. ALLOW:
+most tokens are forbidden."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +67,7 @@ class Adjustments:
         self._biases: dict[int, Bias] = {}
         self._sent_bias: tuple[bytes, list[torch.Tensor]] = (b"", [])
         self._allowed: dict[int, Ints] = {}
-        # The choices of a request follow each other, and share these fields of their parameters.
+        # The choices of a request arrive one after another, and share these fields of their parameters.
         self._last_bias: tuple[SamplingParams | None, Bias] = (None, (NO_INTS, np.empty(0, dtype=np.float32)))
         self._last_allowed: tuple[SamplingParams | None, Ints] = (None, NO_INTS)
 
@@ -122,8 +123,8 @@ class Adjustments:
             logits: logits of the tokens to sample: [S, vocab].
             rows: page table row of each sequence: [S].
             positions: position of each token to sample: [S].
-            masked: indices into `logits` of the sequences whose mask already determines whether the output
-                may end.
+            masked: indices into `logits` of the sequences whose mask already decides whether the output may
+                end.
 
         Returns:
             The first argument for `count`; None if no sequence has penalties.
@@ -172,7 +173,7 @@ class Adjustments:
             logits.index_put_(tuple(self._staging.send(*np.array(stops).T)), self._lowest)
 
     def _mask_not_allowed(self, logits: torch.Tensor, places: Ints, rows: Ints) -> None:
-        """Mask all tokens that `allowed_token_ids` does not list, for sequences with `allowed_token_ids`."""
+        """For sequences with `allowed_token_ids`, mask all tokens that are not listed there."""
         allowed = [self._allowed[row] for row in rows.tolist()]
         of_row = np.repeat(places, [len(ids) for ids in allowed])
         at, *kept = self._staging.send(places, of_row, np.concatenate(allowed))

@@ -1,7 +1,7 @@
-"""Calls a logits processor so that its faults end only the requests that ask for it.
+"""Calls a logits processor so that its faults end only the requests that use it.
 
-A processor comes from a plugin. It is never taken out of use: a request that asks for it and does not get it would
-have another text. See `core.interfaces.logits_processor`.
+A processor comes from a plugin. A processor is never disabled: without the processor, a request that uses it
+would return a different text. See `core.interfaces.logits_processor`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ NOT_LOGITS = WrongReturnError("process() left a row with NaN, with infinity, or 
 
 @dataclass(frozen=True, slots=True)
 class ChosenProcessor:
-    """A logits processor that was built, with its registry entry."""
+    """A logits processor that was built, and its registry entry."""
 
     entry: Entry
     processor: LogitsProcessor
@@ -37,7 +37,7 @@ class IsolatedProcessor:
 
     Attributes:
         name: full name of the processor, "plugin/name".
-        needs_tokens: whether it needs the tokens so far.
+        needs_tokens: whether it needs the prompt and the tokens generated so far.
     """
 
     def __init__(self, chosen: ChosenProcessor, calls: ComponentCalls) -> None:
@@ -47,10 +47,10 @@ class IsolatedProcessor:
         self._calls = calls
 
     def begin(self, request: ProcessedRequest) -> Any:
-        """Return the state of a request; None if it does not ask for the processor.
+        """Return the processor's state for a request; None if the request does not use the processor.
 
         Raises:
-            RequestError: the request is wrong.
+            RequestError: the request is invalid.
             ComponentFailedError: the processor failed.
         """
         return self._calls.call(self._processor.begin, request)
@@ -62,7 +62,8 @@ class IsolatedProcessor:
             logits: logits before the processor, which it does not change: [R, vocab].
 
         Raises:
-            BaseException: whatever the processor raises; or WrongReturnError, if it does not return logits.
+            BaseException: the processor's exception; or WrongReturnError, if the processor does not return
+                logits.
         """
         with torch.inference_mode():  # restores the mode, which the processor may leave
             found = self._calls.timed(self._processor.process, logits.clone(), rows)
@@ -70,13 +71,13 @@ class IsolatedProcessor:
         return found
 
     def fail(self, error: BaseException) -> str:
-        """Log a failure of `process`; return the message for the clients of the requests that it ends."""
+        """Log a failure of `process`; return the error message for the requests that end."""
         raise_if_process_ends(error)
         return str(self._calls.failed(error, "process()"))
 
 
 def check_logits(found: object, before: torch.Tensor) -> None:
-    """Raise WrongReturnError if a processor's answer has another type, shape, dtype or device than the logits."""
+    """Raise WrongReturnError if a processor's result has the wrong type, layout, shape, dtype or device."""
     if not isinstance(found, torch.Tensor):
         raise WrongReturnError(f"process() returned a {type(found).__name__}, not the logits")
     if found.layout != before.layout:
@@ -92,10 +93,11 @@ def check_logits(found: object, before: torch.Tensor) -> None:
 
 
 def settle(before: torch.Tensor, after: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the logits to use after a processor, and which of its rows are faulty.
+    """Return the logits to use after a processor, and whether each row is faulty.
 
-    Forbidden tokens stay forbidden. A row is faulty if the processor has left NaN, infinity or no allowed token. Such
-    a row gets its logits from before, and so does one that was so before. Does not wait for the device.
+    Forbidden tokens stay forbidden. A row is faulty if the processor has left NaN, infinity or no allowed
+    token. A faulty row gets its logits from before the processor. A row that was invalid before the processor
+    also keeps those logits, but does not count as faulty. Does not wait for the device.
 
     Args:
         before, after: logits before and after the processor: [R, vocab].
@@ -104,6 +106,6 @@ def settle(before: torch.Tensor, after: torch.Tensor) -> tuple[torch.Tensor, tor
         Logits: [R, vocab]; and whether each row is faulty, bool: [R].
     """
     after = after.masked_fill(before == float("-inf"), float("-inf"))
-    is_good = after.amax(dim=-1).isfinite()  # not with NaN: it is larger than any number here
+    is_good = after.amax(dim=-1).isfinite()  # False with NaN, which amax treats as the largest number
     was_good = before.amax(dim=-1).isfinite()
     return torch.where((was_good & is_good)[:, None], after, before), was_good & ~is_good

@@ -1,7 +1,7 @@
-"""Runs logits processors on the rows of a step that ask for them.
+"""Runs logits processors on the rows of a step that use them.
 
-Each processor gets a copy of its rows' logits, and the result is written back. The host waits for nothing: whether
-a row is faulty is known on the device, and copied to the host with the sampled tokens.
+Each processor gets a copy of its rows' logits, and the result is written back. The host does not wait: the
+device finds the faulty rows, and their flags are copied to the host with the sampled tokens.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from .isolated_processor import IsolatedProcessor, settle
 from .processor_rows import ProcessorRows
 
 SLICE_ELEMENTS = 1 << 24
-"""Most logits that a processor gets in one call."""
+"""Maximum number of logits that a processor gets in one call."""
 
 ASKED_TOKENS = "rows.tokens() was called by a processor whose needs_tokens is False; set it to True"
 
 
 @dataclass(frozen=True, slots=True)
 class FaultCheck:
-    """Whether a processor has left rows with faulty logits.
+    """Check of the logits that a processor has returned for some rows.
 
     Attributes:
         processor: the processor.
@@ -46,16 +46,16 @@ class FaultCheck:
 
 
 class Processing:
-    """The logits processors of one step. `apply` is called with the logits, then `append` with the sampled tokens.
+    """The logits processors of one step. Call `apply` with the logits, then `append` with the sampled tokens.
 
     Args:
-        table: what all rows ask for.
+        table: logits processors of all rows.
         staging: sends arrays to the device.
         rows: page table row of each token to sample: [S].
         positions: position of each token to sample: [S].
 
     Attributes:
-        failures: index, among the S sampled tokens, of each whose processor has raised → message for the client.
+        failures: error messages for clients, by index among the S sampled tokens, if a processor has raised.
         checks: checks whose results are on the device.
     """
 
@@ -70,7 +70,7 @@ class Processing:
         self._positions = positions
 
     def apply(self, logits: torch.Tensor) -> None:
-        """Change the logits of the rows that ask, in place.
+        """Change the logits of the rows that use processors, in place.
 
         Args:
             logits: logits of the tokens to sample, float32: [S, vocab].
@@ -82,7 +82,7 @@ class Processing:
                 self._apply(processor, logits, places[first : first + size])
 
     def append(self, tokens: torch.Tensor) -> None:
-        """Append the sampled tokens to those that processors need.
+        """Append the sampled tokens to the token history that processors need.
 
         Args:
             tokens: sampled tokens, on the device: [S].
@@ -100,9 +100,9 @@ class Processing:
         self.checks.append(FaultCheck(processor, places, are_faulty))
 
     def _process(self, processor: IsolatedProcessor, before: torch.Tensor, places: Ints) -> torch.Tensor:
-        """Return a processor's logits. If it raises, ask for each row alone, to find the rows that make it raise.
+        """Return a processor's logits. If the processor raises, call it again for each row alone.
 
-        These rows keep their logits.
+        This finds the rows that make the processor raise. These rows keep their logits.
         """
         try:
             return processor.process(before, self._part(processor, places))
@@ -127,7 +127,7 @@ class StepRows(ProcessedRows):
 
     Args:
         processor: the processor.
-        table: what all rows ask for.
+        table: logits processors of all rows.
         staging: sends arrays to the device.
         rows: page table row of each row: [R].
         positions: position of each row's token to sample: [R].
@@ -164,6 +164,6 @@ class StepRows(ProcessedRows):
 
 
 def salt_of(name: str, stream: int) -> np.uint64:
-    """Return a salt that makes the random numbers of a processor's stream differ from all others of a request."""
+    """Return a salt that separates a stream's random numbers from all other streams of a request."""
     digest = hashlib.blake2b(f"{name} {stream}".encode(), digest_size=8).digest()
     return np.uint64(int.from_bytes(digest, "little"))

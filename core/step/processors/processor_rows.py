@@ -1,4 +1,4 @@
-"""What each row of the page table asks of logits processors."""
+"""The logits processors of each page table row, and their states."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .token_history import TokenHistory
 
 
 def asked_processors(processors: Sequence[IsolatedProcessor], request: Request) -> AskedProcessors:
-    """Return the processors for which a request asks.
+    """Return the processors that a request uses.
 
     Raises:
         RequestError: a processor refuses the request.
@@ -36,7 +36,7 @@ def asked_processors(processors: Sequence[IsolatedProcessor], request: Request) 
 
 
 class ProcessorRows:
-    """The states of all rows that ask for logits processors, and their tokens.
+    """The states and tokens of all rows that use logits processors.
 
     Args:
         processors: processors in the order in which they run.
@@ -50,9 +50,9 @@ class ProcessorRows:
         seeds: seed of each row's request: [max_rows].
         prompt_lens: number of prompt tokens of each row: [max_rows].
         keeps_tokens: whether a processor of the row needs its tokens: [max_rows].
-        asks: for each processor, by name, whether each row asks for it: [max_rows].
-        states: for each processor, by name, the state of each row that asks for it.
-        failures: by row, the message for the client if a state could not be made.
+        asks: for each processor, by name, whether each row uses the processor: [max_rows].
+        states: for each processor, by name, the state of each row that uses the processor.
+        failures: by row, the message for the client if a state could not be created.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class ProcessorRows:
         self._asking: set[int] = set()
 
     def start(self, start: RowStart) -> None:
-        """Record what the sequence that gets a row asks for."""
+        """Record the processors that a sequence uses, when the sequence gets its row."""
         if start.row in self._asking:
             self._forget(start.row)
         if start.processors.names:
@@ -81,7 +81,7 @@ class ProcessorRows:
             self.history.write(each)
 
     def ask(self, rows: Ints) -> bool:
-        """Return whether any of these rows asks for a processor."""
+        """Return whether any of these rows uses a processor."""
         return bool(self._asking) and not self._asking.isdisjoint(rows.tolist())
 
     def _begin(self, start: RowStart) -> None:

@@ -1,7 +1,7 @@
 """Keeps the tokens of some rows on the device, for logits processors.
 
-Only rows that need it take a place in the table, so its height is the largest number of such rows so far, and its
-width the longest row so far; both are rounded up.
+Only rows whose processors need tokens have a place in the table. The height of the table is the largest
+number of such rows so far, and its width is the length of the longest row so far. Both are rounded up.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class TokenHistory:
         return np.array([self._places[row] for row in rows.tolist()], dtype=np.int64)
 
     def _grow(self, height: int, width: int) -> None:
-        """Make the table at least this high and wide."""
+        """Enlarge the table to at least this height and width."""
         old_height, old_width = self._table.shape
         if height <= old_height and width <= old_width and old_height:
             return

@@ -1,4 +1,4 @@
-"""Calls a token sampler of a plugin, and checks what it returns as far as that does not wait for the device."""
+"""Calls a plugin's token sampler, and checks its result without waiting for the device."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from llmfw.core.plugin.returned import WrongReturnError
 
 
 class CheckedTokenSampler(TokenSampler):
-    """Wraps a token sampler.
+    """Wraps a token sampler, and checks its results.
 
     Args:
         chosen: the token sampler, with its registry entry.
@@ -32,8 +32,9 @@ class CheckedTokenSampler(TokenSampler):
         """Return a token id for each row: [S].
 
         Raises:
-            WrongReturnError: the result has another type, shape, layout, dtype or device; or, on a CPU, where that waits for
-                nothing, the id of no token.
+            WrongReturnError: the result has the wrong type, shape, layout, dtype or device; or, on a CPU, an
+                invalid token id. Token ids are checked only on a CPU, because the check would wait for other
+                devices.
         """
         with torch.inference_mode():  # restores the mode, which the token sampler may leave
             found = self._inner.sample(logits, numbers, filters)

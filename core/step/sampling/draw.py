@@ -1,4 +1,4 @@
-"""Samples a token from each row of logits, from a few candidates or from all tokens, by one random number.
+"""Samples one token per row of logits with one random number, from a few candidates or all tokens.
 
 Each row goes through the same operations, regardless of the other rows.
 """
@@ -22,13 +22,13 @@ def sample_candidates(
 
     Returns:
         Token ids: [S]; and whether each row needs more candidates, bool: [S]. Rows with a top_k of at most
-        `size` never do.
+        `size` never need more candidates.
     """
     scaled = logits / numbers.temperature
     values, ids = scaled.topk(size, dim=-1)  # [S, size], largest first
     top_k = numbers.top_k
     places = torch.arange(size, device=logits.device)
-    limited = top_k <= size  # [S, 1]: whether all of the k most likely tokens are candidates
+    limited = top_k <= size  # [S, 1]: whether the candidates include the k most likely tokens
     values = values.masked_fill(places >= top_k, float("-inf"))
     whole = torch.where(limited, values.logsumexp(-1, keepdim=True), scaled.logsumexp(-1, keepdim=True))
     probs = (values - whole).exp()

@@ -1,4 +1,4 @@
-"""Computes log probabilities of tokens from logits, for the requests that want them.
+"""Computes log probabilities of tokens from logits, for the requests that ask for log probabilities.
 
 The values are the model's own log probabilities: the natural logarithm of the softmax of the float32 logits,
 before temperature, penalties, bias and masks. Rows are computed in slices to save memory, because a row is as
@@ -20,7 +20,7 @@ LOWEST = -9999.0
 SLICE_ELEMENTS = 1 << 24
 
 LEAST_GIVEN = 16
-"""Least width of a table of given tokens, for few different widths."""
+"""Minimum width of a table of given tokens, so that few different widths occur."""
 
 MOST_LIKELY = 20
 """Largest number of most likely tokens (`top_logprobs`) in OpenAI's API."""
@@ -72,8 +72,8 @@ class RowLogprobs:
 
         Args:
             wanted: number of most likely tokens to report for each row, at most k: [R].
-            given_ids: tokens of each row that its log probabilities `given` are for, at most m: [R]. Not
-                used without `given`. The records hold these lists, not copies of them.
+            given_ids: for each row, the tokens of the log probabilities in `given`, at most m: [R]. Not used
+                without `given`. The records hold these lists themselves, not copies.
         """
         chosen, top_ids, top, ranks = (
             each.tolist() for each in (self.chosen, self.top_ids, self.top, self.ranks)

@@ -20,7 +20,7 @@ def uniform(seeds: npt.NDArray[np.uint64], positions: npt.NDArray[np.int64]) -> 
 
 
 def _mix(state: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
-    """Return the numbers after SplitMix64's mixing step. Products wrap around, as intended."""
+    """Return the numbers after SplitMix64's mixing step. The products wrap around intentionally."""
     state = state + _GOLDEN
     state = (state ^ (state >> np.uint64(30))) * _FIRST
     state = (state ^ (state >> np.uint64(27))) * _SECOND

@@ -33,7 +33,7 @@ NO_TOP_P = 2.0
 """Value that replaces a top_p of 1. It exceeds any sum of rounded probabilities."""
 
 LEAST_TOP_P = 2.0**-30
-"""Lower bound of top_p. Smaller values would keep one token, too, but might be rounded to 0 in float32."""
+"""Lower bound of top_p. Smaller values would also keep one token, but float32 might round them to 0."""
 
 LARGEST_DRAW = 1 - 2.0**-32
 """Largest random number. Multiplied by a 31-bit integer, it stays below that integer even after float64
@@ -47,7 +47,7 @@ class Sampler:
         max_rows: maximum number of running sequences.
         vocab_size: width of the logits.
         device: device of the logits.
-        token_sampler: draws the tokens of rows that do not take the most likely one.
+        token_sampler: samples the tokens of all rows except greedy ones.
         staging: sends arrays to the device; None: a new one.
     """
 
@@ -101,8 +101,8 @@ class Sampler:
             rows: page table row of each sequence: [S].
             positions: position of each token to sample: [S].
             masks: masks of the rows in which some tokens are forbidden; None: no token is forbidden.
-            process: function that changes the adjusted logits in place, for logits processors; None: no row
-                asks for one.
+            process: function that applies logits processors to the adjusted logits, in place; None: no row
+                uses a logits processor.
 
         Returns:
             Token ids, int64, on the device: [S].
@@ -128,8 +128,8 @@ class Sampler:
             tokens: tokens that `sample` returned: [S].
         """
         if np.count_nonzero(self._kinds[rows]):
-            largest = logits.amax(dim=-1)  # NaN, if one of them is NaN
-        else:  # argmax, too, takes NaN for the largest number
+            largest = logits.amax(dim=-1)  # NaN if any logit is NaN
+        else:  # argmax also treats NaN as the largest number
             largest = logits.gather(1, tokens[:, None])[:, 0]
         return largest < torch.inf
 

@@ -1,16 +1,16 @@
 """Samples with top_k, top_p and min_p from any number of tokens, without sorting or waiting for the device.
 
-Samplers usually sort the tokens by probability, to find where the cumulative sum reaches a number. This
-module finds that point in two passes, as a radix select does:
+Samplers usually sort the tokens by probability, to find the point at which the cumulative sum reaches a
+number. This module finds the point in two passes, as a radix select does:
 
     the bits of a probability   |  0  0  |  15: its bin  |  15: its index in the bin  |
     first pass                             sums by bin → the bin in which the number is reached
     second pass                                            sums within that bin → the probability
 
-This works because the bits of non-negative float32 numbers, read as integers, have the same order as the
-numbers. Probabilities are rounded to multiples of 2**-30 and summed as integers. Integer sums do not depend
-on the order in which a device adds, so a row's token is reproducible and does not depend on other rows. The
-number of operations does not depend on the number of rows.
+This method works because the bits of non-negative float32 numbers, read as integers, have the same order as
+the numbers. Probabilities are rounded to multiples of 2**-30 and summed as integers. Integer sums do not
+depend on the order in which a device adds, so a row's token is reproducible and does not depend on other
+rows. The number of operations does not depend on the number of rows.
 
 Apart from rounding, the token is the one that `sample_candidates` would sample with the whole vocabulary as
 candidates: tokens are ordered by probability, most likely first, and equally likely ones by id. If one of
@@ -92,7 +92,7 @@ def sample_selected(logits: torch.Tensor, numbers: RowNumbers, filters: Filters)
         filters: filters that the rows use.
     """
     vocab_size = logits.shape[-1]
-    # If a row's probabilities are NaN, the result is still a valid token, as the sums below are never 0.
+    # If a row's probabilities are NaN, the result is still a valid token, because the sums below are never 0.
     probs = torch.softmax(logits / numbers.temperature, dim=-1).nan_to_num_(1 / vocab_size)
     keys = probs.view(torch.int32)
     whole: torch.Tensor | int = ONE
