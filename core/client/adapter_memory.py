@@ -1,4 +1,4 @@
-"""Remembers which adapters an engine has, for the engines that are started later."""
+"""Remembers the adapters of an engine, to load them on engines that start later."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from llmfw.core.base.control import (
 logger = logging.getLogger(__name__)
 
 POLL_S = 0.02
-"""Seconds between two questions whether adapters are loaded."""
+"""Seconds between two checks whether adapters are loaded."""
 
 
 class AdapterMemory:
-    """The adapters to load on a restarted engine: those that the previous engine had when it last listed them."""
+    """The adapters to load on a restarted engine: the adapters in the previous engine's last list."""
 
     def __init__(self) -> None:
         self._paths: dict[str, str] | None = None
         self._digests: dict[str, str] = {}
 
     def begin(self, adapters: Iterable[AdapterInfo]) -> None:
-        """Remember the files of the adapters with which an engine has started."""
+        """Remember the files of the adapters that an engine loaded at its start."""
         self._digests = {each.name: each.digest for each in adapters}
 
     def note(self, answer: Answer) -> None:
@@ -40,11 +40,11 @@ class AdapterMemory:
             self.begin(each for each in answer.adapters if each.state == "ready")
 
     def digest_of(self, name: str) -> str | None:
-        """Return the hash of the files of an adapter; None if the engine has none of this name."""
+        """Return the hash of the files of an adapter; None if the engine has no adapter of this name."""
         return self._digests.get(name)
 
     async def restore(self, ask: Callable[[AdapterCommand], Awaitable[Answer]]) -> None:
-        """Give a new engine the adapters that are remembered, in place of those of its settings.
+        """Load the remembered adapters on a new engine, and unload all its other adapters.
 
         An adapter that can no longer be loaded is logged and left out.
 
@@ -52,7 +52,7 @@ class AdapterMemory:
             ask: sends a command to the new engine.
         """
         applied = None
-        while applied != self._paths and self._paths is not None:  # `note` may come meanwhile
+        while applied != self._paths and self._paths is not None:  # `note` may run meanwhile
             applied = dict(self._paths)
             await self._give(applied, ask)
 

@@ -1,4 +1,4 @@
-"""What an engine has reported of its prefix cache and its speed."""
+"""A copy of what an engine has reported about its prefix cache and its speed."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ logger = logging.getLogger(__name__)
 class CacheMirror:
     """Holds the hashes of the prefixes that an engine has cached, as of its last report.
 
-    It has as many entries as the engine has blocks of tokens in its cache. If a report is missing, it forgets all, and asks for a
-    whole report; until that comes, it knows of no prefix.
+    The mirror has one entry per block of tokens in the engine's cache. If a report is missing, the mirror
+    forgets all entries and asks for a whole report. Until the whole report comes, the mirror has no entries.
 
     Args:
         ask: function that asks the engine for a whole report; must not block.
 
     Attributes:
-        block: number of tokens of a block; 0: nothing has been reported, or the engine caches no prefixes.
+        block: number of tokens in a block; 0: nothing has been reported, or the engine caches no prefixes.
         tokens_per_s: prompt tokens that the engine computes per second; 0.0: not measured yet.
-        num_gaps: number of times that a report was missing.
+        num_gaps: number of missing reports.
     """
 
     def __init__(self, ask: Callable[[], None]) -> None:
@@ -60,11 +60,11 @@ class CacheMirror:
 
     @property
     def is_published(self) -> bool:
-        """Whether an index has what this engine holds."""
+        """Whether an index has the prefixes of this engine."""
         return self._index is not None
 
     def publish(self, index: PrefixIndex, engine: int) -> None:
-        """Keep what an index has of this engine up to date from now on, until `withdraw`.
+        """Add this engine's prefixes to an index, and keep them up to date until `withdraw`.
 
         Args:
             engine: number of the engine.
@@ -112,7 +112,7 @@ class CacheMirror:
 
 
 def num_held(hashes: Sequence[int], held: Container[int]) -> int:
-    """Return how many leading hashes are held, if with each hash all before it are held, too. Looks at few of them."""
-    if not hashes or hashes[0] not in held:  # most engines have nothing of most prompts
+    """Return the number of leading hashes that are held. After a missing hash, no later one may be held."""
+    if not hashes or hashes[0] not in held:  # most engines have cached no part of most prompts
         return 0
     return bisect_left(hashes, True, key=lambda each: each not in held)

@@ -16,19 +16,20 @@ from llmfw.core.base.request import EmbedRequest, FinishReason, Request, TokenEv
 
 
 class RequestWatch(AbstractContextManager[Any], Protocol):
-    """Sees what happens to one request: it is entered at the start, and left at the end or with an exception.
+    """Observes one request. Clients enter the watch at the start, and exit it at the end or at an exception.
 
     Attributes:
-        num_tokens: number of tokens of the events so far. Clients add those of events that they do not pass to `note`.
+        num_tokens: number of tokens of the events so far. Clients add the tokens of the events that they do
+            not pass to `note`.
     """
 
     num_tokens: int
 
     def note(self, event: TokenEvent) -> None:
-        """Take an event into account, before the request's reader does; must return at once.
+        """Take an event into account, before the request's reader gets it; must return at once.
 
-        Not called for events with tokens between the first and the last of them: for these, clients add to `num_tokens`,
-        which costs less than a call for each token.
+        Clients do not call this method for the events between the first and the last event with tokens. For
+        those events, clients add to `num_tokens`, which costs less than one call per token.
         """
 
 
@@ -37,10 +38,10 @@ class ReplicaState(NamedTuple):
 
     Attributes:
         outage: reason why the engine cannot serve now; None: it can.
-        num_restarts: number of times that it was restarted.
-        number: number of the engine. Numbers are missing of engines that were removed.
-        estimated, waited: seconds until the prompts of its live requests were computed, as the router estimated and as they were;
-            None: not counted.
+        num_restarts: number of restarts of the engine.
+        number: number of the engine. The numbers of removed engines are missing.
+        estimated, waited: seconds until the prompts of its live requests were computed: the router's
+            estimates, and the measured times; None: not counted.
     """
 
     outage: str | None
@@ -79,7 +80,7 @@ class EngineClient(ABC):
 
     @property
     def refusal(self) -> NotReadyError | None:
-        """Error for new requests while an administrator has put the engine to sleep; else None. Cheap to read."""
+        """Error for new requests while an administrator keeps the engine asleep; else None. Cheap to read."""
         return None
 
     @property
@@ -121,7 +122,7 @@ class EngineClient(ABC):
         """
 
     async def watched(self, request: Request, watch: RequestWatch) -> AsyncGenerator[TokenEvent, None]:
-        """Do what `generate` does while a watch sees the events."""
+        """Do what `generate` does, and report the events to a watch."""
         with watch:
             async with contextlib.aclosing(self.generate(request)) as events:
                 async for event in events:
@@ -132,13 +133,13 @@ class EngineClient(ABC):
                     yield event
 
     def seconds_until(self, request: Request) -> float:
-        """Return the seconds until the rates of a request's tenant allow the request; 0.0: now, or there are none."""
+        """Return the seconds until the tenant's rate limits allow the request; 0.0: now, or no limits."""
         return 0.0
 
     def note_end(self, request_id: str, reason: FinishReason) -> None:  # noqa: B027 - may be ignored
-        """Tell why a request ends whose reader closes the iterator of `generate` before the engine's end.
+        """Record why a reader closes the iterator of `generate` before the engine ends the request.
 
-        For example, the text contains a stop string. Without this call, such a request counts as aborted.
+        For example, the text contains a stop string. Without this call, the request counts as aborted.
         """
 
     @abstractmethod
@@ -153,7 +154,7 @@ class EngineClient(ABC):
         """Return the engine's statistics. Raises EngineDeadError if the engine has ended."""
 
     async def replica_stats(self) -> Sequence[EngineStats | None]:
-        """Return the statistics of each of several engines, in the order of `replicas`; None: it does not answer.
+        """Return the statistics of each engine, in the order of `replicas`; None: the engine does not answer.
 
         Empty if there is one engine.
         """

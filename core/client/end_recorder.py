@@ -37,7 +37,7 @@ class EndRecorder:
 
     @property
     def files(self) -> FlightFiles:
-        """Descriptors that the engine process must inherit; valid until `note_started`."""
+        """File descriptors that the engine process must inherit; valid until `note_started`."""
         return self._flight.files
 
     def note_started(self) -> None:
@@ -56,7 +56,7 @@ class EndRecorder:
             was_ready: whether the engine had started.
         """
         if not was_ready and type(error_of(failed)).__name__ == failed.kind:
-            self._is_done = True  # an error of llmfw for the user
+            self._is_done = True  # an error that llmfw raises for the user
         self._reason = f"the engine failed: {failed.kind}"
         self._message = failed.message
 
@@ -77,7 +77,7 @@ class EndRecorder:
 
         Args:
             returncode: exit code, or the negative number of the signal.
-            how: the same as text.
+            how: `returncode` as text.
             reading: the last heartbeat.
             info: description of the engine; None if it was not ready yet.
         """

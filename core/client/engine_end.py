@@ -1,4 +1,4 @@
-"""What is known about an engine process that has ended, for a crash report."""
+"""Known facts about an engine process that has ended, for a crash report."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ class EngineEnd:
 
     Attributes:
         reason: why it ended, in llmfw's own words.
-        message: message of the exception that ended it, which may quote a request; "" if it was none.
+        message: message of the exception that ended it, which may quote a request; "" if no exception ended
+            it.
         returncode: exit code, or the negative number of the signal.
         has_hung: whether the watchdog killed it.
         phase: activity of its main thread at the end.

@@ -1,4 +1,4 @@
-"""Lets requests wait, within limits, while no engine can take them."""
+"""Makes requests wait, within limits, while no engine can take them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ones."""
 
 
 class EngineWait:
-    """Holds requests back until an engine is usable, or will never be.
+    """Holds requests back until an engine is usable, or until no engine will ever be usable again.
 
     Args:
         outage: function that returns why no engine is usable, for errors.
@@ -42,11 +42,11 @@ class EngineWait:
 
     @property
     def is_over(self) -> bool:
-        """Whether an engine is usable, or none will ever be."""
+        """Whether the wait is over: an engine is usable, or no engine will ever be usable again."""
         return self._is_over.is_set()
 
     def call_on_change(self, function: Callable[[], None]) -> None:
-        """Have a function called at each `begin` and `end`."""
+        """Register a function to call at each `begin` and `end`."""
         self._on_change = function
 
     def begin(self) -> None:
@@ -64,13 +64,13 @@ class EngineWait:
         await self._is_over.wait()
 
     async def wait(self, attempt: Attempt, request: Request | EmbedRequest, begun_at: float) -> None:
-        """Let a request wait until `is_over` is true.
+        """Make a request wait until `is_over` is true.
 
         Args:
             begun_at: time of the request's arrival, by the clock of `time.monotonic`.
 
         Raises:
-            OverloadedError: too many requests wait already.
+            OverloadedError: too many requests are waiting.
             EngineRestartingError: the request has waited for too long.
             DeadlineError: the request's own timeout has passed.
         """
@@ -93,7 +93,7 @@ class EngineWait:
 
 
 def check_rerun(attempt: Attempt, error: EngineDeadError, *, is_lost: bool, has_answered: bool) -> None:
-    """Raise the error for a request whose engine died, unless the request may run again.
+    """Raise the error of a request whose engine died, unless the request may run again.
 
     Args:
         is_lost: whether no engine will run again.

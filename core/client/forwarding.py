@@ -1,4 +1,4 @@
-"""A base class for engine clients that do something to the requests of another client."""
+"""A base class for engine clients that wrap another client."""
 
 from __future__ import annotations
 

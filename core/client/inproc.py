@@ -93,7 +93,7 @@ class InprocEngineClient(EngineClient):
     def _take_all_in(self) -> bool:
         """Handle all messages in the inbox; if the engine has no work, wait for one.
 
-        Return False if the client closes.
+        Return False if the client is being closed.
         """
         while True:
             try:

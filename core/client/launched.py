@@ -1,4 +1,4 @@
-"""A client that starts its engine processes itself, as a server needs it."""
+"""A client that starts its own engine processes, for a server."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ class LaunchedEngineClient(EngineClient):
 
     @abstractmethod
     def launched(self) -> AbstractContextManager[None]:
-        """Start the first processes before there is an event loop, and end them at the end of the block.
+        """Start the first processes before the event loop exists, and end them at the end of the block.
 
-        `start` connects to them. Later processes are ended by `close`.
+        `start` connects to these processes. `close` ends processes that were started later.
         """
 
     @abstractmethod
     async def wait_lost(self) -> EngineLostError:
-        """Wait until no engine runs or is restarted any more; return the reason as an error.
+        """Wait until no engine runs and none will be restarted; return the reason as an error.
 
         Never returns if restarts are off: with `--restart never`, or after `stop_restarting`.
         """

@@ -53,12 +53,12 @@ class ObservedEngineClient(ForwardingEngineClient):
 
 
 class _Watch:
-    """What has happened to one request so far. Implements `RequestWatch`.
+    """The state of one request so far. Implements `RequestWatch`.
 
     Args:
         started: the request's first event.
-        report: takes the request's events.
-        running: watches of the requests that run, by id. The watch is one of them from its start to its end.
+        report: called with each event of the request.
+        running: watches of the running requests, by id. Contains this watch from its start to its end.
 
     Attributes:
         finish: why the request ended, as soon as that is known.

@@ -38,7 +38,7 @@ _WARN_S = 60.0  # shortest time between two warnings about dropped events
 
 
 _Scrape = Future[list["Metric"]]
-"""A question for an observer's metrics."""
+"""A request for an observer's metrics."""
 
 
 class ObserverThread:
@@ -46,8 +46,8 @@ class ObserverThread:
 
     Args:
         observer: the observer; only the thread uses it from now on.
-        calls: record of its calls, which counts the events that it did not get, and those that were lost with
-            a call that raised.
+        calls: record of its calls. Also counts the events that the observer did not get, and the events that
+            were lost when a call raised.
     """
 
     def __init__(self, observer: RequestObserver, calls: ComponentCalls) -> None:
@@ -66,7 +66,7 @@ class ObserverThread:
         self._thread.start()
 
     def put(self, events: Sequence[RequestEvent]) -> None:
-        """Pass events on, or drop and count them if too many wait already. Returns at once."""
+        """Pass events on. If too many events are waiting, drop and count the new ones. Returns at once."""
         if self._num_put - self._num_taken + len(events) > MAX_PENDING:
             self._drop(len(events), "it cannot keep up")
             return
@@ -74,7 +74,7 @@ class ObserverThread:
         self._queue.put(events)
 
     def ask_metrics(self) -> Future[list[Metric]]:
-        """Return a future of the observer's metric families, as of all events that were put before. Returns at once.
+        """Return at once with a future of the observer's metric families, after all events put before.
 
         The future has no families if the observer fails.
         """
@@ -83,7 +83,7 @@ class ObserverThread:
         return scrape
 
     def end(self) -> None:
-        """Let the thread pass the events that wait, close the observer, and end. Returns at once."""
+        """Ask the thread to pass the waiting events, close the observer, and end. Returns at once."""
         self._closing.set()
         self._queue.put(None)
 
@@ -107,7 +107,7 @@ class ObserverThread:
         self._tried(self._observer.close)
 
     def _take(self) -> list[RequestEvent] | _Scrape | None:
-        """Wait for events; return all that wait, or a scrape that came before them, or None at the end."""
+        """Wait for events; return all waiting events, a scrape that came before them, or None at the end."""
         found: list[RequestEvent] = []
         if self._scrape is not None:
             scrape, self._scrape = self._scrape, None
@@ -163,7 +163,7 @@ class ObserverThread:
 
 
 def checked_metrics(observer: RequestObserver) -> Iterator[Metric]:
-    """Yield an observer's metric families. Raises TypeError for anything else among them."""
+    """Yield an observer's metric families. Raises TypeError for any other object."""
     from prometheus_client import Metric  # observers without metrics do not need it
 
     for each in observer.metrics():
@@ -213,7 +213,7 @@ class Observers:
         return [metric for each in asked if each in done for metric in each.result()]
 
     async def close(self) -> None:
-        """Pass all events on, and close the observers. Waits CLOSE_S at most; names those that hang."""
+        """Pass all events on, and close the observers. Waits at most CLOSE_S; logs observers that hang."""
         if self._timer is not None:
             self._timer.cancel()
             self._pass_on()

@@ -1,4 +1,4 @@
-"""Remembers the scheduling policy that an administrator has set, for the engines that are started later."""
+"""Remembers the scheduling policy that an administrator has set, to set it on engines that start later."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ WITHIN_S = 3600.0
 class PolicyMemory:
     """The policy to set on a restarted engine.
 
-    A policy may hang or crash the engine. After MAX_DEATHS engines that died by themselves within WITHIN_S,
-    the policy is forgotten, so that the next engine has the policy of the server's settings.
+    A policy may hang or crash the engine. If MAX_DEATHS engines die by themselves within WITHIN_S, the policy
+    is forgotten. The next engine then has the policy of the server's settings.
 
     Args:
         clock: monotonic clock in seconds.
@@ -33,12 +33,12 @@ class PolicyMemory:
         self._deaths: list[float] = []
 
     def remember(self, command: SetPolicy) -> None:
-        """Remember the policy of a command that an engine has carried out."""
+        """Remember the policy that a command has set on an engine."""
         self.command = command
         self._deaths.clear()
 
     def note_death(self) -> None:
-        """Count the death of an engine that nothing outside has killed."""
+        """Count the death of an engine that died by itself."""
         if self.command is None:
             return
         now = self._clock()

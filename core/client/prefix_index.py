@@ -1,4 +1,4 @@
-"""Which engines have cached which prefixes: one table for all engines, with a bit for each."""
+"""Records which engines have cached which prefixes, in one table with a bit for each engine."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from collections.abc import Iterable, Sequence
 class PrefixIndex:
     """Maps the hash of a prefix to the engines that hold it.
 
-    Looks up a prompt once for all engines. The number of look-ups grows with the number of different matches, not of engines:
-    with a common system prompt, all engines hold its blocks.
+    Looks up a prompt once for all engines. The number of look-ups grows with the number of different match
+    lengths, not with the number of engines. For example, all engines hold the blocks of a common system
+    prompt.
     """
 
     def __init__(self) -> None:
@@ -29,7 +30,7 @@ class PrefixIndex:
             holders[each] = holders.get(each, 0) | bit
 
     def remove(self, hashes: Iterable[int], engine: int) -> None:
-        """Record that an engine does not hold these prefixes any more."""
+        """Record that an engine no longer holds these prefixes."""
         holders, others = self._holders, ~(1 << engine)
         for each in hashes:
             left = holders.get(each, 0) & others
@@ -39,15 +40,16 @@ class PrefixIndex:
                 holders.pop(each, None)
 
     def num_held(self, hashes: Sequence[int]) -> dict[int, int]:
-        """Return how many leading prefixes of a prompt each engine holds, by its number; without those that hold none.
+        """Return the number of leading prefixes that each engine holds, by engine number, if at least one.
 
         Args:
-            hashes: hash of each prefix of the prompt that ends with a block. An engine that holds one holds all before it.
+            hashes: hash of each prefix of the prompt that ends with a block. An engine that holds a prefix
+                holds all shorter ones.
         """
         found: dict[int, int] = {}
         holders = self._holders
         first = holders.get(hashes[0], 0) if hashes else 0
-        # Engines that hold the prefix at `start`, and none at `end`.
+        # Engines that hold the prefix at `start`, but not the prefix at `end`.
         open_ranges = [(first, 0, len(hashes))] if first else []
         while open_ranges:
             engines, start, end = open_ranges.pop()

@@ -78,9 +78,9 @@ class ProcessEngineClient(EngineClient):
         recorder: records the end of the process; None: it is not recorded.
 
     Attributes:
-        was_ended_from_outside: whether the process ended because of SIGKILL, SIGTERM or SIGSTOP. These
-            signals come from outside; a request causes one at most by taking too much memory.
-        mirror: what the engine has reported of its prefix cache; empty if it is the only engine of its server.
+        was_ended_from_outside: whether SIGKILL, SIGTERM or SIGSTOP ended the process. These signals come from
+            outside. A request can cause such a signal only by taking too much memory.
+        mirror: copy of the prefix hashes that the engine has reported; empty for the only engine of a server.
     """
 
     def __init__(
@@ -125,9 +125,9 @@ class ProcessEngineClient(EngineClient):
 
     @contextlib.contextmanager
     def launched(self) -> Iterator[None]:
-        """Start the process before there is an event loop, and end it at the end of the block.
+        """Start the process before the event loop exists, and end it at the end of the block.
 
-        `start` connects to it.
+        `start` connects to the process.
         """
         self._process = self._spawn()
         try:
@@ -174,7 +174,7 @@ class ProcessEngineClient(EngineClient):
         await self._dead.wait()
 
     def call_on_death(self, function: Callable[[], None]) -> None:
-        """Have a function called as soon as `failure` is set, before any other task can see it."""
+        """Register a function to call as soon as `failure` is set, before any other task can see it."""
         self._on_death = function
 
     def generate(self, request: Request) -> AsyncGenerator[TokenEvent, None]:

@@ -5,8 +5,8 @@ time, live requests first: the next request is sent once the previous one has it
 without a token at the crash are sent before requests with one.
 
 - A request that crashes the engine before its first token is convicted at the second crash: by then, the
-  other requests in flight have their first token, so they did not cause the crash. Some of them may be no suspects, if
-  several engines share the requests and the suspect was sent to another one.
+  other requests in flight have their first token, so they did not cause the crash. If several engines share
+  the requests, some of these requests may not be suspects, because the suspect was sent to another engine.
 - A request that crashes the engine after its first token leaves several suspects again. From the second crash
   on, each suspect runs alone until it ends, or for `ALONE_S`. A request that crashes the engine while it runs
   alone is convicted.
@@ -70,7 +70,7 @@ class Attempt:
 
 
 def _is_cleared(other: Attempt) -> bool:
-    """Return whether a request did not cause a crash that hit an early suspect, too."""
+    """Return whether a request cannot have caused a crash that also hit a suspect without a token."""
     return not other.had_token if other.suspicion else other.has_token
 
 
@@ -106,7 +106,7 @@ class Quarantine:
             self._release()
 
     def leave(self, attempt: Attempt) -> None:
-        """Record that a request has ended, or that its client has disconnected."""
+        """Record that a request has ended or its client has disconnected."""
         if attempt is self._current:
             self._release()
 
@@ -126,7 +126,7 @@ class Quarantine:
             self._release()
 
     def _guilty(self, in_flight: Collection[Attempt], weight: int) -> Attempt | None:
-        """Return the request that crashed the engine; None if that is uncertain."""
+        """Return the request that crashed the engine; None if the cause is uncertain."""
         suspect = next(iter(in_flight)) if len(in_flight) == 1 else self._current
         if suspect is None or suspect not in in_flight or suspect.suspicion + weight < STRICT:
             return None

@@ -1,4 +1,4 @@
-"""What the reader of a request has received, and what is left to ask of an engine if the one that ran it has ended."""
+"""Tracks the output that a request's reader has received, and the rest to request from the next engine."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from llmfw.core.base.seeds import derive_seed
 
 
 class Continuations:
-    """Lets engines continue what others have begun: draws a seed for each request that has none.
+    """Lets engines continue requests of other engines: draws a seed for each request that has no seed.
 
     Args:
         random_seed: seed from which the others are derived (`--random-seed`).
 
     Attributes:
-        count: number of times that a request was continued.
+        count: number of continuations of requests.
     """
 
     def __init__(self, random_seed: int) -> None:
@@ -38,12 +38,13 @@ class RequestProgress:
 
     Args:
         request: the client's request.
-        continuations: draws the request's seed; None: a request that has output is not continued.
-        digest_of: returns the hash of the files of a loaded adapter, by its name; None: it is not loaded.
+        continuations: draws the request's seed; None: requests with output are not continued.
+        digest_of: returns the hash of the files of a loaded adapter, by its name; None: the adapter is not
+            loaded.
 
     Attributes:
-        continues: whether another engine can continue the request after the output that its reader has. If not, the output
-            starts over.
+        continues: whether another engine can continue the request after the output that its reader has
+            received. If not, the output starts over.
     """
 
     def __init__(
@@ -85,10 +86,10 @@ class RequestProgress:
             self._sent.extend(event.token_ids)
 
     def interrupt(self) -> TokenEvent | None:
-        """Record that an engine has ended that had begun to answer.
+        """Record that the engine has ended after it had begun to answer.
 
         Returns:
-            The event that makes all earlier ones void; None if the request is continued.
+            The event that voids all earlier events; None if the request is continued.
         """
         if not self.continues:
             return TokenEvent(self._request.id, [], restarted=True)
@@ -98,11 +99,11 @@ class RequestProgress:
 
 
 def continued(request: Request, output: Sequence[int]) -> Request:
-    """Return the request for what comes after a part of its output.
+    """Return a request that continues after a given part of the output.
 
     Args:
-        output: the tokens of all events so far, at least one. The first of these events also had what is reported once, such
-            as the log probabilities of the prompt.
+        output: the tokens of all events so far, at least one. The first event also contained the results that
+            are reported once, such as the log probabilities of the prompt.
     """
     return msgspec.structs.replace(
         request,

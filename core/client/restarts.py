@@ -13,7 +13,7 @@ from llmfw.core.base.engine_info import EngineInfo
 
 HOUR_S = 3600.0
 MOST_S = 30.0
-MAX_FAILED_STARTS = 5  # in a row; then the cause is not a request
+MAX_FAILED_STARTS = 5  # in a row; after that, the cause is not a request
 MAY_DIFFER = {"max_total_tokens": 0, "max_running_requests": 0, "policy": "", "adapters": ()}
 """Fields of EngineInfo that a restart may change."""
 
@@ -38,8 +38,8 @@ class RestartPolicy(msgspec.Struct, frozen=True):
 class Restarts:
     """Counts the restarts of one engine, limits them, and computes the delay before each.
 
-    The delay grows from restart to restart (0, 1, 2, 4, … 30 s). It is 0 again once the engine has answered a
-    request.
+    The delay grows from restart to restart (0, 1, 2, 4, … 30 s). The delay is 0 again once the engine has
+    answered a request.
 
     Args:
         policy: limits of the restarts.
@@ -60,7 +60,7 @@ class Restarts:
 
     @property
     def is_on(self) -> bool:
-        """Whether restarts are on: neither `--restart never` nor `stop` has turned them off."""
+        """Whether restarts are on. `--restart never` and `stop` turn them off."""
         return self._off is None
 
     def stop(self) -> None:

@@ -1,4 +1,4 @@
-"""What an administrator has set on a running engine, for the engines that are started later."""
+"""Remembers the settings that an administrator has changed at run time, for engines that start later."""
 
 from __future__ import annotations
 
@@ -27,30 +27,30 @@ class RunTimeSettings:
         self._has_pins = False
 
     def remember(self, command: Command) -> None:
-        """Remember a policy or a log level for the engines that are started from now on."""
+        """Remember a policy or a log level for engines that start from now on."""
         if isinstance(command, SetPolicy):
             self._policy.remember(command)
         elif isinstance(command, SetLogLevel):
             self._log_level = command
 
     def note(self, command: Command, answer: Answer) -> None:
-        """Remember what a command has set that an engine has carried out."""
+        """Remember the settings that a command has changed on an engine."""
         self.remember(command)
         self._has_pins = self._has_pins or isinstance(command, PinPrefix)
         self.adapters.note(answer)
 
     def note_death(self) -> None:
-        """Count the death of an engine that nothing outside has killed (see `PolicyMemory`)."""
+        """Count the death of an engine that died by itself (see `PolicyMemory`)."""
         self._policy.note_death()
 
     async def restore(self, ask: Callable[[Command], Awaitable[Answer]]) -> None:
-        """Set on a new engine what is remembered.
+        """Apply the remembered settings to a new engine.
 
         Args:
             ask: sends a command to the new engine.
         """
         applied: tuple[Command | None, ...] = ()
-        while applied != (wanted := (self._log_level, self._policy.command)):  # `remember` may come meanwhile
+        while applied != (wanted := (self._log_level, self._policy.command)):  # `remember` may run meanwhile
             for command in wanted:
                 if command is not None:
                     await ask(command)

@@ -1,4 +1,4 @@
-"""The sleep of an engine: its process ends on purpose, and starts again when it is woken."""
+"""The sleep of an engine. The engine's process ends on purpose, and starts again when the engine is woken."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .client import EngineClient
 from .whole_request import WholeRequest, open_whole_request
 
 RETRY_S = 30.0
-"""Seconds after which a refused client should ask again. When the engine will be woken is not known."""
+"""Seconds after which a refused client should retry. The time of the wake-up is unknown."""
 
 
 class EngineSleep:
@@ -30,7 +30,7 @@ class EngineSleep:
         self._has_ended = asyncio.Event()  # set at the end of each request
         self._awake = asyncio.Event()
         self._awake.set()
-        self._begun: set[WholeRequest] = set()  # open requests of clients of which a part was sent
+        self._begun: set[WholeRequest] = set()  # open client requests, at least partly sent
 
     @property
     def refusal(self) -> NotReadyError | None:
@@ -45,14 +45,14 @@ class EngineSleep:
 
     @property
     def refusal_of_part(self) -> NotReadyError | None:
-        """Error for what the caller is about to send: that of `refusal`, unless it continues a client's request."""
+        """Error for the caller's next request to the engine: `refusal`, or None in a begun client request."""
         return None if open_whole_request() in self._begun else self.refusal
 
     def note_start(self) -> WholeRequest | None:
-        """Note that a live request is sent to the engine, so that a sleep waits for the whole one of which it is a part.
+        """Note that a live request is sent to the engine. A sleep waits for the end of its client request.
 
         Returns:
-            The whole request; None if there is none.
+            The whole client request; None if there is none.
         """
         whole = open_whole_request()
         if whole is not None and whole not in self._begun:
@@ -65,19 +65,20 @@ class EngineSleep:
         self._has_ended.set()
 
     def num_live(self, wholes: Iterable[WholeRequest | None]) -> int:
-        """Return the number of clients' requests that run.
+        """Return the number of running client requests.
 
         Args:
-            wholes: for each live request in the engine, the whole request of which it is a part; None if there is none.
+            wholes: for each live request in the engine, the whole client request that contains it; None if
+                there is none.
         """
         return len(self._begun) + sum(whole not in self._begun for whole in wholes)
 
     async def enter(self, life: EngineClient, num_live: Callable[[], int], timeout_s: float) -> Answer:
-        """Refuse new requests, and wait until no live one runs. The caller must then end the process.
+        """Refuse new requests, and wait until no live request runs. The caller must then end the process.
 
         Args:
             life: client of the process.
-            num_live: returns the number of live requests that run.
+            num_live: function that returns the number of running live requests.
             timeout_s: longest time to wait, in seconds.
 
         Returns:
@@ -101,7 +102,7 @@ class EngineSleep:
         return memory
 
     def end(self) -> None:
-        """Let the process start, and take new requests."""
+        """End the sleep: allow the process to start, and accept new requests."""
         self._is_begun = self.is_asleep = False
         self._awake.set()
 

@@ -1,6 +1,6 @@
-"""Distributes the engine's events to the open requests of a client.
+"""Distributes the engine's events among the open requests of a client.
 
-Everything here runs on one event loop. Independent of how events are transported.
+Everything here runs on one event loop. Independent of the transport of events.
 """
 
 from __future__ import annotations

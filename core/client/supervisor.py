@@ -52,15 +52,16 @@ logger = logging.getLogger(__name__)
 class SupervisedEngineClient(LaunchedEngineClient):
     """Starts an engine process, and replaces it whenever it ends.
 
-    After the end of a process, requests run again, and those with output are continued after it. If that is off, they end
-    with an EngineDeadError, unless their reader accepts that the output starts over (`Request.may_restart`). A
-    request that repeatedly crashes the engine ends with a CrashingRequestError (`Quarantine`).
+    After the end of a process, its requests run again. Requests with output continue after their output. If
+    continuations are off, requests with output end with an EngineDeadError, unless their reader accepts that
+    the output starts over (`Request.may_restart`). A request that repeatedly crashes the engine ends with a
+    CrashingRequestError (`Quarantine`).
 
     Args:
         new_life: function that creates the client of one engine process.
         policy: whether and how often to restart the engine; None: the defaults of `RestartPolicy`.
         wait_s: seconds that a new request waits for a restart (see WAIT_S).
-        continuations: lets another engine process continue requests; None: none is continued.
+        continuations: lets another engine process continue requests; None: requests are not continued.
     """
 
     def __init__(
@@ -113,16 +114,16 @@ class SupervisedEngineClient(LaunchedEngineClient):
 
     @property
     def is_usable(self) -> bool:
-        """Whether the engine takes requests now, except for a sleep that has begun."""
+        """Whether the engine takes requests now. A sleep that has begun does not count."""
         return self._wait.is_over and self._failure is None
 
     @property
     def mirror(self) -> CacheMirror:
-        """What the current engine has reported of its prefix cache."""
+        """Copy of the prefix cache that the current engine has reported."""
         return self._life.mirror
 
     def call_on_change(self, function: Callable[[], None]) -> None:
-        """Have a function called whenever `is_usable` or `failure` changes."""
+        """Register a function to call whenever `is_usable` or `failure` changes."""
         self._wait.call_on_change(function)
 
     @property
@@ -176,11 +177,11 @@ class SupervisedEngineClient(LaunchedEngineClient):
         return answer
 
     def remember(self, command: Command) -> None:
-        """Apply a policy or a log level to the engines that are started from now on."""
+        """Apply a policy or a log level to engines that start from now on."""
         self._settings.remember(command)
 
     def remember_adapters(self, adapters: AdapterList) -> None:
-        """Give these adapters to the engines that are started from now on."""
+        """Load these adapters on engines that start from now on."""
         self._settings.adapters.note(adapters)
 
     async def close(self) -> None:
@@ -195,14 +196,16 @@ class SupervisedEngineClient(LaunchedEngineClient):
     ) -> AsyncGenerator[TokenEvent, None]:
         """Send a request, and yield its events until the end of the request or of the engine.
 
-        Neither waits for a restart nor runs the request again: the caller may have another engine for it.
+        Does not wait for a restart or run the request again, because the caller may have another engine for
+        the request.
 
         Args:
             attempt: state of the request, from its arrival to its end.
             begun_at: time of the request's arrival, by the clock of `time.monotonic`.
 
         Raises:
-            EngineDeadError: the engine cannot take the request, or ended while it ran it. Else as in `generate`.
+            EngineDeadError: the engine cannot take the request, or ended while it ran the request.
+            Other exceptions: as in `generate`.
         """
         return self._events(request, False, None, (attempt, begun_at))
 
@@ -231,7 +234,7 @@ class SupervisedEngineClient(LaunchedEngineClient):
                     async with contextlib.aclosing(life.events(in_time(rest, begun_at))) as events:
                         async for event in events:
                             if has_tokens and event.token_ids and event.finish_reason is None:
-                                # Most events. Each costs: what is done here is done for each token.
+                                # Most events take this branch, so keep it cheap: it runs once per token.
                                 if watch is not None:
                                     watch.num_tokens += len(event.token_ids)
                                 progress.note(event)
@@ -268,7 +271,7 @@ class SupervisedEngineClient(LaunchedEngineClient):
         """Wait until the request may be sent; count it as in flight, and return the client of the engine process.
 
         Args:
-            waits: whether to wait for a restart; else that raises EngineRestartingError.
+            waits: whether to wait for a restart; if not, raises EngineRestartingError during a restart.
         """
         while True:
             refusal = self._sleep.refusal_of_part
@@ -305,11 +308,11 @@ class SupervisedEngineClient(LaunchedEngineClient):
         return memory
 
     def _num_live(self) -> int:
-        """Return the number of clients' requests that run, without deferrable ones."""
+        """Return the number of running client requests, without deferrable ones."""
         return self._sleep.num_live(whole for each, whole in self._in_flight.items() if not each.deferrable)
 
     async def _wake(self) -> Answer:
-        """Start the process of an engine that sleeps, and wait until it is ready."""
+        """Start the process of a sleeping engine, and wait until it is ready."""
         if self._sleep.is_asleep:
             self._outage = "the engine wakes up"
             self._sleep.end()
@@ -336,7 +339,7 @@ class SupervisedEngineClient(LaunchedEngineClient):
         self._quarantine.judge(self._in_flight, KILL if life.was_ended_from_outside else CRASH)
 
     async def _keep_running(self) -> None:
-        """Replace the engine whenever it dies, until no restart is allowed."""
+        """Restart the engine whenever it dies, until no restart is allowed."""
         try:
             while self._failure is None:
                 await self._life.wait_dead()

@@ -1,4 +1,4 @@
-"""The time that is left of a request's own timeout when it is sent to an engine."""
+"""Computes the remaining timeout of a request when it is sent to an engine."""
 
 from __future__ import annotations
 

@@ -5,4 +5,4 @@ from __future__ import annotations
 from contextvars import ContextVar
 
 traceparent: ContextVar[str] = ContextVar("traceparent", default="")
-"""Value of the request's header `traceparent`; empty if there is none, or none that is well-formed."""
+"""Value of the request's header `traceparent`; empty if the header is missing or malformed."""

@@ -82,7 +82,7 @@ class Watchdog:
     """Checks one engine process. The caller calls `look` every `LOOK_S` seconds.
 
     Args:
-        limits: limits beyond which the engine counts as hung.
+        limits: time limits; an engine that exceeds one counts as hung.
         read: function that returns the heartbeat.
         state: function that returns the state of the process.
         clock: monotonic clock in seconds.
@@ -133,7 +133,7 @@ class Watchdog:
     def _silent(self, reading: Reading, elapsed: float) -> Hang | None:
         """Add to the time without a sign of life, unless the process used CPU time; return the hang, or None.
 
-        Called if a check saw neither a beat nor progress.
+        Called if a check found no beat and no progress.
         """
         state = self._state()
         is_stopped = state is not None and state.is_stopped

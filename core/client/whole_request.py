@@ -1,4 +1,4 @@
-"""The request of a client that is being answered, of which each request to the engine is a part."""
+"""The client request that is being answered. It may consist of several requests to the engine."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ class WholeRequest:
 
     Attributes:
         is_open: whether the reply has not been sent yet, so that more parts may come.
-        estimated_s: longest estimate of a router, of the seconds until a part's prompt is computed; None: there is none.
+        estimated_s: longest router estimate of the seconds until a part's prompt is computed; None: no
+            estimate.
     """
 
     def __init__(self) -> None:
@@ -25,7 +26,7 @@ class WholeRequest:
         self._at_end.append(call)
 
     def note_estimate(self, seconds: float) -> None:
-        """Take the estimate of a part into account."""
+        """Record the router's estimate for a part."""
         self.estimated_s = max(seconds, self.estimated_s or 0.0)
 
     def end(self) -> None:
@@ -40,7 +41,7 @@ _current: ContextVar[WholeRequest | None] = ContextVar("whole_request", default=
 
 @contextlib.contextmanager
 def whole_request() -> Iterator[None]:
-    """Make all that the `with` block sends to an engine, also in tasks that it starts, parts of one request."""
+    """Group the engine requests of the block, and of tasks that the block starts, into one client request."""
     whole = WholeRequest()
     token = _current.set(whole)
     try:
@@ -51,6 +52,6 @@ def whole_request() -> Iterator[None]:
 
 
 def open_whole_request() -> WholeRequest | None:
-    """Return the request that the caller works on; None if there is none, or its reply has been sent."""
+    """Return the caller's current client request; None if there is none, or its reply has been sent."""
     whole = _current.get()
     return whole if whole is not None and whole.is_open else None

@@ -1,6 +1,6 @@
-"""Checks that the records which a store returns are those that were asked for.
+"""Checks that a store returns the records that were requested.
 
-A record of another id, space or tenant could show one client the data of another.
+A record with another id, space or tenant could show one client's data to another client.
 """
 
 from __future__ import annotations
@@ -20,11 +20,12 @@ from llmfw.core.interfaces.response_store import ResponseRecord, ResponseStore
 from .returned import Check, WrongReturnError
 
 Compare = Callable[[Mapping[str, Any], Any], None]
-"""Raises WrongReturnError if what a method returned does not fit the method's arguments, by name."""
+"""Raises WrongReturnError if a method's result does not fit the method's arguments, which are given by name.
+"""
 
 
 def agreement_of(declared: FunctionType, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Check | None:
-    """Return the check of what one call of a store's method returns.
+    """Return a check of the value that one call of a store's method returns.
 
     Args:
         declared: the method in the interface.

@@ -10,9 +10,10 @@ from .registry import Entry
 
 
 def component_at_fault(error: BaseException, components: Sequence[Entry]) -> Entry | None:
-    """Return the component whose code was running, the innermost if several; None if no component's code was.
+    """Return the component whose code was running, the innermost if several; None if there was none.
 
-    Looks at the causes of an exception, too. Code of a component is its module, or else its package.
+    Also looks at the causes of the exception. Code in a component's module, or else in the module's package,
+    counts as the component's code.
 
     Args:
         components: components to consider; of several in one package, the first is returned.

@@ -20,8 +20,8 @@ class BrokenPlugin:
     def is_named_in(self, component: str) -> bool:
         """Return whether a component's name suggests that it belongs to this plugin.
 
-        That is so if the component's name contains the plugin's name, or is part of the name of the plugin or
-        of its package.
+        Returns True if the component's name contains the plugin's name, or is part of the name of the plugin
+        or its package.
         """
         plugin, _, bare = component.rpartition("/")
         own, package, wanted = (_letters(name) for name in (self.name, self.distribution, bare))

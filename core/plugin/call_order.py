@@ -1,4 +1,4 @@
-"""Checks that the tool calls which a tool parser returns are calls that a client can read."""
+"""Checks that a client can read the tool calls that a tool parser returns."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ class CallOrder:
 
 
 def in_order(own: Callable[..., Any], check: Check | None) -> Callable[..., Any]:
-    """Return a tool parser's `feed` or `finish` with a check of the calls that it returns.
+    """Wrap a tool parser's `feed` or `finish` with a check of the returned calls.
 
     Args:
         own: method of the parser's class.
-        check: check of the types of what the method returns.
+        check: check of the types in the method's result.
     """
 
     @functools.wraps(own)

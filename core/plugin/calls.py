@@ -53,8 +53,9 @@ EXPECTED_ERRORS = (
 )
 """Exceptions that a component may raise on purpose, about the request."""
 _OF_CLIENTS = (EngineDeadError, CrashingRequestError)
-"""Those of EXPECTED_ERRORS that only the client of an engine can know. Of a component they would be taken for the end of the
-engine, so that the request would be run again without end."""
+"""The EXPECTED_ERRORS that only the client of an engine may raise. If a component raised one, it would be
+taken for the end of the engine, and the request would run again without end.
+"""
 
 STORES = frozenset({"file_store", "batch_store", "response_store"})
 """Kinds of components that raise KeyError for an unknown id."""
@@ -63,7 +64,7 @@ _WITHOUT_ID = frozenset({"put()", "create()", "list()", "expired()", "unfinished
 """Methods of stores that take no id, so that a KeyError is a defect."""
 
 SLOW_S = 1.0
-"""Duration of a synchronous call, in seconds, beyond which the log has a warning."""
+"""Duration of a synchronous call in seconds, above which a warning is logged."""
 
 WARN_EVERY_S = 60.0
 
@@ -72,7 +73,7 @@ _starting: ContextVar[bool] = ContextVar("the server starts", default=False)
 
 
 def _is_meant(error: BaseException, meant: tuple[type[BaseException], ...]) -> bool:
-    kind = type(error)  # `isinstance` would ask `__class__`, which is the plugin's code and may raise
+    kind = type(error)  # `isinstance` would read `__class__`, which may run the plugin's code and raise
     return issubclass(kind, meant) and not issubclass(kind, _OF_CLIENTS)
 
 
@@ -144,11 +145,10 @@ class ComponentCalls:
     ) -> Callable[ArgsT, FoundT]:
         """Wrap a component's function so that unexpected exceptions become ComponentFailedError.
 
-        The wrapper is called for each token of each request, so this method looks up in advance what the
-        wrapper needs.
+        The wrapper is called for each token of each request. So this method does all look-ups in advance.
 
         Args:
-            check: check of what the function returns; a wrong value is a failure.
+            check: check of the returned value; a wrong value is a failure.
         """
         meant, failed, where = self._meant, self.failed, _name_of(function)
 
@@ -197,7 +197,7 @@ class ComponentCalls:
         *args: ArgsT.args,
         **kwargs: ArgsT.kwargs,
     ) -> FoundT:
-        """Call a coroutine function of the component, and check what it returns.
+        """Call a coroutine function of the component, and check the returned value.
 
         Iterators and functions among the arguments are the caller's. Their time and exceptions are not
         attributed to the component.

@@ -95,7 +95,7 @@ def wrong_default(struct: type[Any], given: Mapping[str, OptionValue]) -> WrongD
 
 
 def fault_of(given: Mapping[str, OptionValue], error: ValidationError, prefix: str, struct: type[Any]) -> str:
-    """Return the text of an error, with the option "prefix.key" that caused it, its value and the allowed ones.
+    """Return an error's text with the option "prefix.key" that caused it, its value and the allowed values.
 
     Omits a value that looks like a URL, because a URL may contain a password.
     """
@@ -122,8 +122,8 @@ def _from_json(value: OptionValue) -> Any:
 def with_keywords(component: type[ComponentT], keywords: Mapping[str, Any]) -> type[ComponentT]:
     """Return a subclass of a component's class whose constructor adds these keyword arguments.
 
-    Returns the class itself if there are no keyword arguments. So code that builds many objects, such as one
-    parser per choice, need not pass the options.
+    Returns the class itself if there are no keyword arguments. Code that builds many objects, such as one
+    parser per choice, then need not pass the options.
     """
     if not keywords:
         return component

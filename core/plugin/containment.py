@@ -1,7 +1,7 @@
 """Decides which exceptions from a plugin's code are the plugin's failure, and which end the process.
 
-A plugin may raise anything. A panic in an extension written in Rust, for example, is a BaseException that is
-no Exception. Code that calls a plugin therefore catches BaseException, and passes it to a function of this
+A plugin may raise anything. A panic in an extension written in Rust, for example, is a BaseException but not
+an Exception. Code that calls a plugin therefore catches BaseException, and passes it to a function of this
 module first:
 
     except BaseException as error:
@@ -82,9 +82,9 @@ def raise_if_task_ends(error: BaseException, task: asyncio.Task[Any] | None = No
     A CancelledError that a plugin raises by itself, while nothing cancels the task, is the plugin's failure.
 
     Args:
-        task: the task that runs the plugin's code, if that code is a coroutine; None: it may be a generator. A
-            coroutine is closed, by a GeneratorExit, only from outside its task, so that one within the task is
-            the plugin's failure.
+        task: the task that runs the plugin's code, if the code is a coroutine; None: the code may be a
+            generator. A coroutine is closed with a GeneratorExit only from outside its task. So a
+            GeneratorExit within the task is the plugin's failure.
     """
     import asyncio  # the command line starts without it
 
@@ -98,7 +98,7 @@ def raise_if_task_ends(error: BaseException, task: asyncio.Task[Any] | None = No
 
 
 def current_task() -> asyncio.Task[Any] | None:
-    """Return the running asyncio task; None if there is none, as when a coroutine is closed after its loop has ended."""
+    """Return the running asyncio task; None if there is none, for example after the event loop has ended."""
     import asyncio  # the command line starts without it
 
     try:

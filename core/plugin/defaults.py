@@ -1,7 +1,7 @@
 """Names components that no user chose, such as the default policy.
 
-A bare name that several plugins bring is refused if a user chooses it. If llmfw or a model's source names a
-component, it means its own.
+If several plugins register a name, users may not choose it without the plugin's name. If llmfw or a model
+source names a component, the name means its own component.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from .registry import Entry, Registry
 
 
 def default_name(registry: Registry, kind: str, name: str, plugin: str = "") -> str:
-    """Return the name by which to find a component that the code names, and no user.
+    """Return an unambiguous name of a component that the code names, not a user.
 
     Args:
-        plugin: plugin whose code names it.
+        plugin: plugin whose code names the component.
 
-    If several plugins bring the name, returns "plugin/name" of that plugin's component, or else of llmfw's. If
-    neither has one, returns the name as it is; `Registry.find` refuses it.
+    If several plugins register the name, returns "plugin/name" of this plugin's component, or else of llmfw's
+    component. If neither exists, returns the name unchanged; `Registry.find` refuses it.
     """
     equal = [entry for entry in registry.entries(kind) if entry.name == name]
     own = [entry for entry in equal if entry.plugin == plugin]
@@ -28,5 +28,5 @@ def default_name(registry: Registry, kind: str, name: str, plugin: str = "") -> 
 
 
 def name_of(registry: Registry, entry: Entry) -> str:
-    """Return the name by which users choose a component: "plugin/name" if several plugins bring its name."""
+    """Return the name by which users choose a component: "plugin/name" if several plugins register it."""
     return entry.name if entry.name in registry.names(entry.kind) else entry.full_name

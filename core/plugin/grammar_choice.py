@@ -36,7 +36,7 @@ def choose_grammar_backend(name: str, registry: Registry) -> Entry | None:
     if choice.entries and not choice.is_auto and not ready:
         entry = choice.entries[0]
         raise ComponentError(f"{entry} {entry.lacking()}")
-    if len(ready) < 2:  # a single backend is loaded later, which takes a while
+    if len(ready) < 2:  # a single backend is loaded later, because loading takes a while
         return ready[0] if ready else None
     return next((entry for entry in ready if _loads(choice, entry)), None)
 

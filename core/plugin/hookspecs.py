@@ -54,8 +54,8 @@ class Register(Protocol):
             devices: types of the devices that the component is for, such as "cuda"; empty: any. On other
                 devices, "auto" skips the component without importing it. For attention backends, module
                 passes and token samplers.
-            prefill_rank: rank for the choice of what computes prompts, if that differs from `rank`, which is
-                then for single tokens. For attention backends.
+            prefill_rank: rank for the choice of the backend that computes prompts; `rank` is then for single
+                tokens only. For attention backends.
         """
 
 

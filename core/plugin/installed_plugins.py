@@ -63,9 +63,9 @@ def find_plugins(group: str) -> InstalledPlugins:
 
 
 def spare_libraries() -> None:
-    """Keep torch and triton from reading all packages' entry points, at which their imports would fail.
+    """Prevent torch and triton from reading all packages' entry points, which can make their imports fail.
 
-    Sets environment variables, for the processes that this one starts, too.
+    Sets environment variables, which child processes inherit.
     """
     os.environ.setdefault("TORCH_DEVICE_BACKEND_AUTOLOAD", "0")
     os.environ.setdefault("TRITON_BACKENDS_IN_TREE", "1")

@@ -54,7 +54,7 @@ def _wrong_signatures(component: type[Any], interface: type[Any]) -> Iterator[st
 
 
 def _may_be_awaited(promised: Any) -> bool:
-    """Return whether a function of an interface is async, or returns what may be awaited."""
+    """Return whether a function of an interface is async or returns an awaitable."""
     returned = str(promised.__annotations__.get("return", ""))
     return (
         inspect.iscoroutinefunction(promised)
@@ -65,7 +65,7 @@ def _may_be_awaited(promised: Any) -> bool:
 def _extra_keywords(component: type[Any], interface: type[Any], name: str, promised: Any) -> Collection[str]:
     """Return the keyword arguments that a method receives in addition to those of the interface.
 
-    This is `options` for the constructor of a component that declares `Options`.
+    For example, the constructor of a component with `Options` receives `options`.
     """
     own = getattr(component, "Options", None)
     has_own = own is not None and own is not getattr(interface, "Options", None)

@@ -39,7 +39,9 @@ INTERFACES: Mapping[str, str] = {
 SEVERAL = frozenset(
     {"observer", "middleware", "authenticator", "request_field", "logits_processor", "weight_loader"}
 )
-"""Kinds of which a server uses several components at once, or asks several. Their options are named "kind.name.key"."""
+"""Kinds of which a server uses several components at once, or asks several. Their options are named
+"kind.name.key".
+"""
 
 
 def spoken(kind: str) -> str:

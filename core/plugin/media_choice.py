@@ -1,4 +1,4 @@
-"""Chooses the media processor of a server: the installed one of the largest rank."""
+"""Chooses the media processor of a server: the installed one with the largest rank."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ KIND = "media_processor"
 
 
 def media_processor_entry(registry: Registry) -> Entry:
-    """Return the media processor of the largest rank whose requirements are installed.
+    """Return the media processor with the largest rank whose requirements are installed.
 
     Raises:
-        ConfigError: there is none; says what has to be installed.
+        ConfigError: there is none; the message says what to install.
     """
     reasons = []
     for entry in registry.entries(KIND):

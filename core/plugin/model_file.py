@@ -1,7 +1,7 @@
-"""Makes a model's folder of a single file that holds weights, config and tokenizer, such as a GGUF file.
+"""Makes a model folder from a single file that holds weights, config and tokenizer, such as a GGUF file.
 
-The weight loader whose name is the file's suffix writes config and tokenizer into a folder in the cache. The file itself
-is linked there, so the folder is served as any other.
+The weight loader whose name is the file's suffix writes config and tokenizer into a folder in the cache. The
+folder has a link to the file itself, so llmfw serves it like any other model folder.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ KIND = "weight_loader"
 
 
 def model_file(path: Path, registry: Registry) -> Path | None:
-    """Return the file of a model that is one file: the path, or the only such file of a folder without config.json.
+    """Return a single-file model's file: the path, or the only such file in a folder without config.json.
 
     Returns None if there is none.
 
@@ -52,7 +52,7 @@ def model_file(path: Path, registry: Registry) -> Path | None:
 
 
 def _is_described(suffix: str, registry: Registry) -> bool:
-    """Return whether there is a loader for files with a suffix that can describe them."""
+    """Return whether a loader can describe files with this suffix."""
     name = suffix.removeprefix(".")
     if name not in registry.names(KIND):
         return False
@@ -61,7 +61,7 @@ def _is_described(suffix: str, registry: Registry) -> bool:
 
 
 def folder_of_file(file: Path, registry: Registry) -> str:
-    """Return the folder of a model that is one file, written if it is not in the cache.
+    """Return the folder of a single-file model. Writes the folder if it is not in the cache.
 
     Raises:
         ModelError: the loader refuses the file, or the folder cannot be written.
@@ -81,12 +81,12 @@ def folder_of_file(file: Path, registry: Registry) -> str:
 
 
 def cache_folder() -> Path:
-    """Return the folder of models that are one file: `llmfw/models` in `$XDG_CACHE_HOME`, or in `~/.cache`."""
+    """Return the cache folder of single-file models: `llmfw/models` in `$XDG_CACHE_HOME` or `~/.cache`."""
     return user_cache() / "models"
 
 
 def _key(file: Path, entry: Entry) -> str:
-    """Return a name that changes with the file, and with the versions of what describes it."""
+    """Return a name that changes with the file and the versions of llmfw, the loader and transformers."""
     real = file.resolve()
     status = real.stat()
     versions = version(), entry.version, importlib.metadata.version("transformers")
@@ -95,7 +95,7 @@ def _key(file: Path, entry: Entry) -> str:
 
 
 def _fill(folder: Path, file: Path, entry: Entry, describe: Callable[[Path, Path], None]) -> None:
-    """Write a folder as a whole: it has its name only when it is complete."""
+    """Write a folder atomically: it gets its name only when it is complete."""
     folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     new = Path(tempfile.mkdtemp(prefix=".new-", dir=folder.parent))
     try:
@@ -110,7 +110,7 @@ def _rename(new: Path, folder: Path) -> None:
     try:
         new.rename(folder)
     except OSError:
-        if not folder.is_dir():  # else another process has written the same one
+        if not folder.is_dir():  # otherwise, another process has written the same folder
             raise
 
 

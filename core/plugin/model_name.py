@@ -41,10 +41,11 @@ class ResolvedModel:
 
     Attributes:
         path: folder that holds config.json, or a hub id.
-        served_name: default for `--served-model-name`: the name that the user gave, without a plugin's name;
-            of a folder, the last part of its path, because paths are private; of a file, its name without the suffix.
-        tool_parser, reasoning_parser: names of the parsers that the model's source specifies; None: it
-            specifies none.
+        served_name: default for `--served-model-name`: the name that the user gave, without a plugin's name.
+            For a folder: the last part of its path, because paths are private. For a file: its name without
+            the suffix.
+        tool_parser, reasoning_parser: names of the parsers that the model source specifies; None: no parser
+            specified.
     """
 
     path: str
@@ -58,7 +59,7 @@ def resolve_model(
 ) -> ResolvedModel:
     """Resolve a model's name to a registered model, else to a file or folder, else to a hub id.
 
-    A model that is one file, such as model.gguf, is described in a folder of the cache (see `WeightLoader.describe`).
+    A single-file model, such as model.gguf, gets a folder in the cache (see `WeightLoader.describe`).
 
     Does not look up a hub id; the code that reads the model's config does.
 
@@ -67,7 +68,7 @@ def resolve_model(
 
     Raises:
         ModelError: the folder has no config.json, or the name is none of the three.
-        LostComponentError: the model is that of a plugin that did not load or was left out (`--no-plugin`).
+        LostComponentError: the model belongs to a plugin that did not load or was left out (`--no-plugin`).
         ConfigError: several plugins register the name; an option of the source is unknown, missing or has
             the wrong type; or options of the kind "model" are given for a folder or a hub id.
         ComponentError: the registered source cannot be imported or built, or does not return the model's
@@ -101,7 +102,7 @@ def resolve_model(
 
 
 def folder_name(path: str) -> str | None:
-    """Return the name of a model's folder, without the folders that it is in; None if it is not a folder."""
+    """Return the last part of the path of a model's folder; None if the path is not a folder."""
     return os.path.basename(os.path.abspath(path)) if os.path.isdir(path) else None
 
 
@@ -180,7 +181,7 @@ def _checked_folder(path: Path, what: str) -> str:
     config = path / "config.json"
     if not os.path.lexists(config):
         raise ModelError(f"{what}: {_without_config(path)}")
-    if stat.S_ISDIR(config.stat().st_mode):  # stat raises for a link that leads nowhere
+    if stat.S_ISDIR(config.stat().st_mode):  # stat raises for a broken link
         raise ModelError(f"{what}: {config} is a folder; a model folder holds regular files")
     for entry in map(path.joinpath, os.listdir(path)):
         if entry.exists() and not entry.is_file() and not entry.is_dir():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 MAX_LENGTH = 600
-"""Number of characters from which a text is cut."""
+"""Maximum number of characters of a text that is not cut."""
 
 
 def one_line(text: str) -> str:

@@ -1,6 +1,6 @@
 """The names of component options, before any component is imported.
 
-They are "kind.key", as in "policy.patience"; for a kind of which a server uses or asks several components,
+They are "kind.key", as in "policy.patience"; for a kind of which a server uses several components,
 "kind.name.key", as in "observer.request-log.path". In the component's name, "_" stands for "-", too, because
 names of environment variables have no "-".
 """
@@ -53,7 +53,7 @@ def unified(full: str) -> str:
 
 
 def merged(*sources: Mapping[str, ValueT]) -> dict[str, ValueT]:
-    """Return the options of all sources, by full name. Later ones take precedence, whatever their spelling."""
+    """Return the options of all sources, by full name. Later ones take precedence, whatever the spelling."""
     found = {unified(full): (full, value) for source in sources for full, value in source.items()}
     return dict(found.values())
 

@@ -20,7 +20,7 @@ _NEEDS_US = re.compile(
 
 
 def head_of(distribution: Distribution) -> dict[str, str]:
-    """Return the fields Name and Version of a package's metadata; those that are missing are left out.
+    """Return the fields Name and Version of a package's metadata. Leaves out missing fields.
 
     Raises the exceptions of damaged metadata, such as UnicodeDecodeError.
     """
@@ -30,7 +30,7 @@ def head_of(distribution: Distribution) -> dict[str, str]:
 def name_and_version(distribution: Distribution) -> tuple[str, str]:
     """Return the name and version of an installed package.
 
-    If its metadata lack them or are damaged, they are those in the name of its folder.
+    If the metadata lack them or are damaged, takes them from the name of the metadata folder.
     """
     try:
         head = head_of(distribution)
@@ -50,7 +50,7 @@ def folder_of(distribution: Distribution) -> str:
 
 @functools.lru_cache(maxsize=64)
 def header_of(distribution: Distribution) -> str:
-    """Return the fields of a package's metadata as they are in its file, without the description below them.
+    """Return the header fields of a package's metadata file as text, without the description below them.
 
     Reads them once for a `Distribution`, because all plugins of a package ask for them. Raises the exceptions of
     damaged metadata.

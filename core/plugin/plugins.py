@@ -119,7 +119,7 @@ class Plugins:
 
     @property
     def foreign(self) -> list[LoadedPlugin]:
-        """Working plugins that llmfw does not bring."""
+        """Working plugins that are not bundled with llmfw."""
         return [plugin for plugin in self.loaded if plugin.distribution != DISTRIBUTION]
 
     @property

@@ -1,4 +1,4 @@
-"""Checks what a plugin passes to `register`, so that a wrong registration is reported and not met later."""
+"""Checks the arguments that a plugin passes to `register`, so that a wrong registration is reported early."""
 
 from __future__ import annotations
 
@@ -114,7 +114,8 @@ def check_path(path: object) -> None:
 def meant_hook(name: str) -> str | None:
     """Return the hook that an author probably meant by the unknown name; None if no hook is similar.
 
-    `register_policy`, for example, means `register_schedule_policies`, after the kind of component.
+    For example, `register_policy` means `register_schedule_policies`, whose components are of the kind
+    "policy".
     """
     hooks = {hook: hook for hook in vars(HookSpecs) if hook.startswith("register_")}
     by_kind = {f"register_{kind}": hook for kind, hook in HOOK_NAMES.items()}

@@ -57,7 +57,7 @@ class Entry:
             "".
         needs_fields: names of request fields that become active when the component is chosen.
         devices: types of the devices that the component is for; empty: any.
-        prefill_rank: rank for the choice of what computes prompts; None: `rank`.
+        prefill_rank: rank for the choice of the backend that computes prompts; None: `rank`.
     """
 
     kind: str
@@ -86,7 +86,7 @@ class Entry:
 
     @property
     def option_prefix(self) -> str:
-        """What the names of the component's options start with: its kind, or its kind and name."""
+        """Prefix of the names of the component's options: its kind, or its kind and name."""
         return option_prefix(self.kind, self.name)
 
     def is_for(self, device: str) -> bool:
@@ -121,7 +121,8 @@ class Entry:
         """Import the component's class.
 
         Args:
-            checked: whether to refuse a class whose methods do not take the interface's arguments; the kit and `llmfw plugins doctor` report these in detail.
+            checked: whether to refuse a class whose methods do not take the interface's arguments; the
+                conformance tests and `llmfw plugins doctor` report the methods in detail.
 
         Raises:
             ComponentError: the class cannot be imported, or does not implement the interface of its kind.
@@ -146,7 +147,7 @@ class Entry:
 
     def _refuse_problems(self, component: type[Any]) -> None:
         """Raise ComponentError for the first method that cannot be called as the interface defines."""
-        from .interface_check import wrong_methods  # inspects signatures: only what is used needs that
+        from .interface_check import wrong_methods  # slow to import
 
         if (problem := next(wrong_methods(component), None)) is not None:
             raise ComponentError(
@@ -154,7 +155,7 @@ class Entry:
             )
 
     def build(self, component: Callable[..., ComponentT], *args: Any, **kwargs: Any) -> ComponentT:
-        """Build an object of the component's class, by the class or by a class method.
+        """Build an object of the component's class, with the class itself or a class method.
 
         Raises:
             ConfigError: the class does not work with these settings.
@@ -170,7 +171,7 @@ class Entry:
             raise ComponentError(f"{self} cannot be built: {described(error)}") from error
 
     def _import(self) -> Any:
-        """Import the object at the path; report a slow import, and restore the settings of torch that it changes."""
+        """Import the object at the path. Reports a slow import, and restores changed torch settings."""
         if self.path.partition(":")[0] in sys.modules:
             return import_path(self.path)
         doing = keeping_torch_state(lambda: f"importing {self}")
@@ -375,7 +376,7 @@ def _is_installed(module: str) -> bool:
 
 
 def _folders_of(module: str, within: Iterable[str]) -> list[str] | None:
-    """Return the folders of a package, [] for another module, None if it is not found.
+    """Return the folders of a package, [] for a module that is not a package, None if it is not found.
 
     Asks the finder of each folder: `PathFinder` needs the package above a namespace package to be imported.
 

@@ -1,4 +1,4 @@
-"""Checks that the messages of a reply are valid HTTP over ASGI. Used for plugins' middleware, routes, and their tests."""
+"""Checks that a reply's ASGI messages form valid HTTP. Used for plugins' middleware and routes."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class ReplyRules:
 
 
 def checked_length(message: Mapping[str, Any]) -> int | None:
-    """Check the status and the headers of the start of a reply; return the content-length, or None without one.
+    """Check the status and headers of the start of a reply; return the content-length, or None.
 
     Raises:
         WrongReplyError: the status or a header is not valid.
@@ -102,9 +102,9 @@ def checked_length(message: Mapping[str, Any]) -> int | None:
 
 
 def with_headers(message: Any) -> Any:
-    """Return the start of a reply with its headers in a list; any other message as it is.
+    """Return the start of a reply with its headers in a list; return any other message unchanged.
 
-    ASGI allows any iterable, which may be a generator that can be read once, and none at all.
+    ASGI allows any iterable, such as a generator that can be read only once, and also no headers at all.
     """
     if not isinstance(message, Mapping) or message.get("type") != "http.response.start":
         return message

@@ -16,7 +16,7 @@ from .returned import WrongReturnError
 
 
 def fault_of(found: type[RequestField]) -> str | None:
-    """Return what is wrong with a field's declaration, as the rest of a sentence; None if nothing is."""
+    """Return the fault in a field's declaration, as the rest of a sentence; None if there is none."""
     routes: Any = found.routes
     if isinstance(routes, str) or not routes or not set(routes) <= set(GENERATING_ROUTES):
         return f"has the routes {routes!r}; they must be some of {', '.join(GENERATING_ROUTES)}"

@@ -1,6 +1,6 @@
 """Checks the type of what a component's method returns, by the annotation of the interface's method.
 
-A wrong type would otherwise fail later, in code that is not the component's, or reach the client.
+A wrong type would otherwise fail later, outside the component's code, or reach the client.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class WrongReturnError(Exception):
     """A component returned a value of the wrong type, or broke its interface otherwise; the message says how.
 
     Args:
-        entry: registry entry of the component, where the place of the error does not show it.
+        entry: registry entry of the component, if the place of the error does not show the component.
     """
 
     def __init__(self, message: str, entry: Entry | None = None) -> None:
@@ -36,7 +36,7 @@ class WrongReturnError(Exception):
 
 @functools.cache
 def check_of(declared: Callable[..., Any]) -> Check | None:
-    """Return the check of what an implementation of an interface's method returns.
+    """Return the check of the value that an implementation of an interface's method returns.
 
     Args:
         declared: the method in the interface. For an iterator, the check is for one item.

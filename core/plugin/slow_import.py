@@ -1,6 +1,6 @@
 """Reports slow imports while they run.
 
-An import cannot be stopped, but the report shows the user which one is slow.
+An import cannot be stopped, but the report shows the user which import is slow.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def _print(line: str) -> None:
 
 @contextlib.contextmanager
 def printing_to_stderr() -> Iterator[None]:
-    """Send what the block prints to stderr, as stdout may be read by a program; keep both streams, whatever it sets."""
+    """Redirect the block's output to stderr, because a program may read stdout. Restores both streams."""
     with contextlib.redirect_stdout(sys.stderr), contextlib.redirect_stderr(sys.stderr):
         yield
 

@@ -1,8 +1,8 @@
-"""Restores torch's process-wide settings after a plugin's code that has changed them.
+"""Restores torch's process-wide settings after a plugin's code has changed them.
 
 Packages with kernels often change a setting when they are imported, such as the default dtype. All models and
-requests of the process then compute something else, and nothing points to the plugin. Does not import torch: a
-process that does not need it starts without it.
+requests of the process then compute different results, and nothing points to the plugin. Does not import
+torch: a process that does not need it starts without it.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ State = dict[str, Any]
 def keeping_torch_state(doing: Callable[[], str]) -> Iterator[None]:
     """Restore torch's settings after the block, and log a warning if the block has changed any.
 
-    If the block is what imports torch, torch's own defaults are restored. Settings of one thread (default device,
-    gradients, denormals) are those of the calling thread.
+    If the block imports torch for the first time, restores torch's own defaults. Thread-local settings
+    (default device, gradients, denormals) are restored for the calling thread.
 
     Args:
-        doing: function that returns what the block does and whose code it runs, such as "importing policy 'x' of
-            plugin 'y'".
+        doing: function that returns a description of the block's action and of the plugin, such as "importing
+            policy 'x' of plugin 'y'".
     """
     before = _read()
     try:
@@ -47,7 +47,7 @@ def keeping_torch_state(doing: Callable[[], str]) -> Iterator[None]:
 
 
 def _read() -> State:
-    """Return the current settings; without torch's own, if torch is not imported."""
+    """Return the current settings. Leaves out torch's own settings if torch is not imported."""
     state: State = {"flush denormal": _flushes()}
     torch = sys.modules.get("torch")
     if torch is None or not hasattr(torch, "set_num_threads"):  # absent, or still being imported
@@ -65,7 +65,7 @@ def _read() -> State:
 
 
 def _restore(before: State) -> list[str]:
-    """Set all settings back; return the description of each that had changed."""
+    """Restore all settings; return a description of each changed setting."""
     after, torch = _read(), sys.modules.get("torch")
     if torch is not None and "default dtype" not in before:
         before = before | _defaults_of(torch)

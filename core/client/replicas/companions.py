@@ -1,4 +1,4 @@
-"""Keeps the choices of one client's request with the same prompt on one engine, which computes the prompt once."""
+"""Keeps all choices of a prompt in one client's request on one engine, which computes the prompt once."""
 
 from __future__ import annotations
 
@@ -9,16 +9,17 @@ from .replica import Replica
 
 
 class Companions:
-    """The engines of the prompts of clients' requests that are being answered.
+    """Remembers the engine of each prompt in the client requests that are being answered.
 
-    Choices of a prompt share its list of token ids. A prompt that occurs twice in a client's request does not.
+    All choices of a prompt share one list of token ids. Equal prompts in one client's request have separate
+    lists.
     """
 
     def __init__(self) -> None:
         self._found: dict[WholeRequest, dict[int, tuple[list[int], Replica]]] = {}
 
     def replica_of(self, request: Request | EmbedRequest) -> Replica | None:
-        """Return the engine to which another choice of the prompt was sent last; None if there is none."""
+        """Return the engine that last got another choice of the prompt, or None."""
         whole = open_whole_request()
         if whole is None or whole not in self._found or isinstance(request, EmbedRequest):
             return None
@@ -33,7 +34,7 @@ class Companions:
         if whole not in self._found:
             self._found[whole] = {}
             whole.at_end(lambda: self._forget(whole))
-        # The list is kept, so that no other one gets its id.
+        # The list is kept so that no other list gets the same id.
         self._found[whole][id(request.prompt)] = (request.prompt, replica)
 
     def _forget(self, whole: WholeRequest) -> None:

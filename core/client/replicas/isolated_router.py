@@ -1,7 +1,8 @@
 """Keeps a faulty router from failing requests.
 
-Logs the router's first fault, and does not call it again: from then on, the engine with the fewest queued tokens is chosen. A router
-comes from a plugin. It is faulty if it raises, or returns something other than one of the engines.
+Logs the router's first fault, and does not call the router again. From then on, chooses the engine with the
+fewest queued tokens. A router comes from a plugin. A router is faulty if it raises, or returns something
+other than one of the engines.
 """
 
 from __future__ import annotations
@@ -19,8 +20,9 @@ INSTEAD = "Each request goes to the engine with the fewest queued tokens from no
 
 
 def least_loaded(replicas: Sequence[ReplicaView]) -> ReplicaView:
-    """Return the engine with the fewest queued prompt tokens, then the fewest requests; of several, the one that was not
-    chosen for the longest time."""
+    """Return the engine with the fewest queued prompt tokens. Breaks ties by the fewest requests, then by the
+    longest time since the engine was last chosen.
+    """
     return min(
         replicas, key=lambda each: (each.queued_tokens, each.num_waiting + each.num_running, each.last_chosen)
     )
@@ -43,7 +45,7 @@ class IsolatedRouter:
 
     @property
     def needs_matches(self) -> bool:
-        """Whether the router wants to know what the engines' prefix caches hold."""
+        """Whether the router needs the prompt's matches in the engines' prefix caches."""
         return self._router is not None and bool(self._router.needs_matches)
 
     @property
@@ -52,7 +54,7 @@ class IsolatedRouter:
         return self._asked.failure
 
     def choose(self, request: RoutedRequest, replicas: Sequence[ReplicaView]) -> ReplicaView:
-        """Return one of the engines, of which there is at least one."""
+        """Return one of the engines. `replicas` must not be empty."""
         router = self._router
         if router is None or len(replicas) == 1:
             return least_loaded(replicas)

@@ -1,4 +1,4 @@
-"""Merges what several engines say of themselves into what one engine would say."""
+"""Merges the descriptions and statistics of several engines into those of a single engine."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ SumT = TypeVar("SumT", bound=msgspec.Struct)
 
 
 def merged_info(infos: Sequence[EngineInfo]) -> EngineInfo:
-    """Return a description of all engines as one: their sizes add up, and all else is the same.
+    """Return one description for all engines. Adds up their sizes; all other fields must be equal.
 
     Raises:
-        EngineError: the engines differ; names the fields.
+        EngineError: the engines differ; the message names the fields.
     """
     first = infos[0]
     for index, info in enumerate(infos):
@@ -38,7 +38,7 @@ def merged_info(infos: Sequence[EngineInfo]) -> EngineInfo:
 
 
 def _shared(info: EngineInfo) -> EngineInfo:
-    """Return the properties that all engines must share. Each engine may have a device of its own, of the same type."""
+    """Return the properties that all engines must share. Only the type of the device must be equal."""
     return msgspec.structs.replace(essence_of(info), device=info.device.partition(":")[0])
 
 
@@ -57,7 +57,7 @@ def merged_stats(stats: Sequence[EngineStats]) -> EngineStats:
 
 
 def _sum(structs: Sequence[SumT]) -> SumT:
-    """Return a struct each of whose fields is the sum of that field."""
+    """Return a struct with the sum of each field."""
     values = [msgspec.structs.asdict(each) for each in structs]
     return type(structs[0])(**{name: _sum_of([each[name] for each in values]) for name in values[0]})
 
@@ -108,17 +108,17 @@ def merged_memory(memories: Sequence[MemoryInfo]) -> MemoryInfo:
 
 
 def merged_policy(policies: Sequence[PolicyInfo]) -> PolicyInfo:
-    """Return the policy of an engine whose policy has failed, if there is one, else of the first."""
+    """Return the first policy that has failed; if there is none, the policy of the first engine."""
     return next((each for each in policies if each.failure is not None), policies[0])
 
 
 def merged_view(views: Mapping[int, CacheView], pins: list[PinInfo], most: int) -> CacheView:
-    """Return the prefix caches of engines as one. Each prefix says which engine has it.
+    """Return one view of all engines' prefix caches. Each prefix has the number of its engine.
 
     Args:
-        views: number of the engine → what it has.
+        views: number of the engine → view of its cache.
         pins: all pins.
-        most: maximum number of prefixes: the most shared ones of each engine.
+        most: maximum number of prefixes in the view; takes the most shared prefixes of each engine.
     """
     first = next(iter(views.values()))
     numbers = {
@@ -135,6 +135,6 @@ def merged_view(views: Mapping[int, CacheView], pins: list[PinInfo], most: int) 
 
 
 def _alternating(lists: Sequence[Sequence[PrefixInfo]]) -> Iterable[Sequence[PrefixInfo]]:
-    """Yield the first items of all lists, then the second ones, and so on: each list is in order of its engine's savings."""
+    """Yield the first items of all lists, then the second items, and so on. Lists are sorted by savings."""
     for place in range(max(map(len, lists), default=0)):
         yield [each[place] for each in lists if place < len(each)]

@@ -1,5 +1,4 @@
-"""Several engines as one client. Sends each request to one of them, and to another one if that engine dies before it
-answers."""
+"""Presents several engines as one client. If an engine dies before it answers, another one answers."""
 
 from __future__ import annotations
 
@@ -48,16 +47,17 @@ logger = logging.getLogger(__name__)
 class EnginePool(LaunchedEngineClient):
     """Starts several equal engines, and distributes requests among them.
 
-    A request whose engine dies runs on another one at once, on the same terms as on a restarted engine (see
-    `SupervisedEngineClient`). While no engine runs, requests wait as they do for a single one.
+    If an engine dies, its requests run on another engine at once, under the same conditions as on a restarted
+    engine (see `SupervisedEngineClient`). While no engine runs, requests wait, as they wait for a single
+    engine.
 
     Args:
-        clients: clients of the engines, at least one. They continue no requests themselves.
+        clients: clients of the engines, at least one. These clients must not continue requests themselves.
         router: chooses the engine of each request; None: the engine with the fewest queued tokens.
         max_tenant_requests: maximum number of requests of one tenant on all engines; None: no limit.
         wait_s: seconds that a new request waits while no engine runs.
-        continuations: lets another engine continue requests; None: none is continued.
-        growth: how further engines come; None: none can be added.
+        continuations: lets another engine continue requests; None: requests are not continued.
+        growth: settings for adding engines; None: no engine can be added.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class EnginePool(LaunchedEngineClient):
             prepare=self._prepare,
             changed=self._note_change,
         )
-        self._has_changed = asyncio.Event()  # set when engines come or go
+        self._has_changed = asyncio.Event()  # set when an engine is added or removed
         self._gate = QueueGate(max_tenant_requests=max_tenant_requests)
         self._open: dict[str, WholeRequest | None] = {}  # live requests
         self._ids: set[str] = set()
@@ -209,7 +209,7 @@ class EnginePool(LaunchedEngineClient):
     async def _events(
         self, request: Request | EmbedRequest, may_restart: bool, watch: RequestWatch | None = None
     ) -> AsyncGenerator[TokenEvent, None]:
-        """Yield the events of a request, on one engine after the other if they die."""
+        """Yield the events of a request. If its engine dies, continue with another engine."""
         attempt, begun_at = Attempt(request.deferrable), time.monotonic()
         digest_of = self._commands.adapters.digest_of
         progress = RequestProgress(request, self._continuations, digest_of)
@@ -258,10 +258,10 @@ class EnginePool(LaunchedEngineClient):
 
     @contextlib.contextmanager
     def _counted(self, request: Request | EmbedRequest) -> Iterator[None]:
-        """Count a request from its arrival to its end.
+        """Count a request as running, from its arrival to its end.
 
         Raises:
-            RequestError: a request with its id runs already.
+            RequestError: a request with the same id is running.
             TenantLimitError: the tenant has reached a limit.
         """
         if request.id in self._ids:
@@ -282,7 +282,7 @@ class EnginePool(LaunchedEngineClient):
     def _may_go_elsewhere(
         self, request: Request | EmbedRequest, error: OverloadedError, refused: Collection[int]
     ) -> bool:
-        """Return whether another engine may have room for a request that an engine has refused."""
+        """Return whether another engine may have room for a refused request."""
         is_free = isinstance(request, EmbedRequest) or request.replica is None
         others = [replica for replica in self._takers() if replica.index not in refused]
         return is_free and len(others) > 1 and not isinstance(error, TenantLimitError | NotReadyError)
@@ -294,10 +294,11 @@ class EnginePool(LaunchedEngineClient):
         begun_at: float,
         refused: Collection[int],
     ) -> tuple[Replica, Place]:
-        """Wait until an engine is usable; return the one for the request, and the request's place there.
+        """Wait until an engine is usable; return the request's engine, and its place there.
 
         Args:
-            refused: numbers of the engines that have refused the request; chosen only if there is no other.
+            refused: numbers of the engines that have refused the request; chosen only if there is no other
+                engine.
         """
         while True:
             refusal = self._sleep.gate.refusal_of_part
@@ -314,7 +315,7 @@ class EnginePool(LaunchedEngineClient):
             await self._wait.wait(attempt, request, begun_at)
 
     def _takers(self) -> list[Replica]:
-        """Return the engines that get new requests now; those that are drained only if all others are given up."""
+        """Return the engines that get new requests; drained ones only if all others have failed for good."""
         takers = [replica for replica in self._replicas if replica.takes_requests]
         if takers or any(not each.is_draining and each.client.failure is None for each in self._replicas):
             return takers
@@ -333,16 +334,16 @@ class EnginePool(LaunchedEngineClient):
             raise EngineRestartingError(self.outage)
 
     async def _all_lost(self) -> EngineLostError:
-        """Wait until all engines that there are now are lost; return the reason of the first."""
+        """Wait until all current engines are lost; return the reason of the first engine."""
         return (await asyncio.gather(*(replica.client.wait_lost() for replica in self._replicas)))[0]
 
     async def _prepare(self, client: SupervisedEngineClient) -> None:
-        """Bring an engine that has just started up to date with the others; raises LLMFWError if it differs from them."""
+        """Bring a newly started engine up to date with the others. Raises LLMFWError if it differs."""
         merged_info([*(replica.client.info for replica in self._replicas), client.info])
         await self._commands.bring_up_to_date(client)
 
     def _note_change(self) -> None:
-        """Note which engines there are, and which of them get requests."""
+        """Update the pool after its engines have changed: one was added, removed, drained or undrained."""
         self._info = merged_info([replica.client.info for replica in self._replicas])
         for replica in self._replicas:
             replica.client.call_on_change(self._look)
@@ -350,7 +351,7 @@ class EnginePool(LaunchedEngineClient):
         self._look()
 
     def _look(self) -> None:
-        """Note which engines are usable now; called whenever that changes."""
+        """Note which engines are usable now; called at each change."""
         usable = [replica for replica in self._replicas if replica.is_usable]
         for replica in usable:
             replica.attach(self._replicas.prefixes)

@@ -1,4 +1,4 @@
-"""Loads and unloads adapters on all engines of a pool, or on none."""
+"""Loads and unloads adapters on all engines of a pool. If one engine fails, undoes the command on all."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from .replica_set import ReplicaSet
 logger = logging.getLogger(__name__)
 
 POLL_S = 0.02
-"""Seconds between two questions whether an adapter is loaded."""
+"""Seconds between two checks whether an adapter is loaded."""
 MAX_FAILED = 32
-"""Failed loads that are remembered."""
+"""Maximum number of failed loads to remember."""
 
 
 class PoolAdapters:
-    """Carries out commands about adapters on all engines that run; the others get the same adapters when they are started.
+    """Carries out adapter commands on all running engines. Other engines get the adapters at their start.
 
     Args:
         replicas: all engines.
@@ -52,15 +52,15 @@ class PoolAdapters:
         self._changing = asyncio.Lock()
 
     def begin(self, adapters: Iterable[AdapterInfo]) -> None:
-        """Note the adapters with which the engines have started."""
+        """Note the adapters that the engines loaded at their start."""
         self.digests = {each.name: each.digest for each in adapters}
 
     def digest_of(self, name: str) -> str | None:
-        """Return the hash of the files of an adapter that takes requests; None if there is none of this name."""
+        """Return the hash of a ready adapter's files; None if no ready adapter has this name."""
         return self.digests.get(name)
 
     async def carry_out(self, command: AdapterCommand) -> AdapterList:
-        """Carry out a command, and answer when the adapter is loaded or has failed; raises as an engine does."""
+        """Carry out a command; return once the adapter is loaded or has failed. Raises as an engine does."""
         async with self._changing:
             match command:
                 case ListAdapters():
@@ -71,7 +71,7 @@ class PoolAdapters:
                     return await self._unload(command)
 
     async def bring_up_to_date(self, client: SupervisedEngineClient) -> None:
-        """Give an engine that has just started the adapters of the others."""
+        """Load the other engines' adapters on a newly started engine."""
         async with self._changing:
             await self._memory.restore(client.control)
 
@@ -104,7 +104,7 @@ class PoolAdapters:
         return await self._list()
 
     async def _list(self) -> AdapterList:
-        """Return the adapters, and have all engines keep those that take requests."""
+        """Return the adapters. Restarted engines will load the adapters that take requests now."""
         found = self._merged(await self._ask(ListAdapters()))
         self.digests = {each.name: each.digest for each in found.adapters if each.state == "ready"}
         self._memory.note(found)
@@ -119,7 +119,7 @@ class PoolAdapters:
         return AdapterList(infos, first.max_adapters, first.max_rank)
 
     def _several(self, state: str, lists: Mapping[int, AdapterList]) -> Iterator[AdapterInfo]:
-        """Yield the adapters that are in a state on some engines, as one each; those that some lack are being loaded."""
+        """Yield one entry per adapter in a state. A ready adapter that some engines lack is "loading"."""
         found: dict[tuple[str, str, str], list[AdapterInfo]] = {}
         for each in (info for one in lists.values() for info in one.adapters if info.state == state):
             found.setdefault((each.name, each.path, each.digest), []).append(each)
@@ -134,19 +134,19 @@ class PoolAdapters:
             )
 
     def _number_of(self, key: tuple[str, str, str]) -> int:
-        """Return the number of a load, which is a new one the first time."""
+        """Return the number of a load. The first call for a key draws a new number."""
         if key not in self._numbers:
             self._num_loads += 1
             self._numbers[key] = self._num_loads
         return self._numbers[key]
 
     def _running(self) -> list[Replica]:
-        """Return the engines that take commands now; if there is none, the first one, whose error tells why."""
+        """Return the engines that take commands now. If there are none, return the first, for its error."""
         running = [replica for replica in self._replicas if replica.is_usable]
         return running or [next(iter(self._replicas))]
 
     async def _ask(self, command: AdapterCommand) -> dict[int, AdapterList]:
-        """Return the answers of all engines that run, by number; raise the first error of one that has not ended."""
+        """Return the answers of all running engines, by number. Raise the first error of a live engine."""
         replicas = self._running()
         answers = await asyncio.gather(
             *(replica.client.control(command) for replica in replicas), return_exceptions=True
@@ -166,7 +166,7 @@ class PoolAdapters:
 
 
 async def _load_on(replica: Replica, command: LoadAdapter) -> AdapterInfo:
-    """Load an adapter on one engine; return it once it is loaded, or has failed."""
+    """Load an adapter on one engine; return the adapter's state once it is loaded or has failed."""
     found = _listed(await replica.client.control(command))
     version = max(each.version for each in found.adapters if each.name == command.name)
     while True:
@@ -180,7 +180,7 @@ async def _load_on(replica: Replica, command: LoadAdapter) -> AdapterInfo:
 
 
 async def _undo(replica: Replica, name: str, before: Mapping[str, str]) -> None:
-    """Give an engine the adapter that had a name before, or none."""
+    """Restore the adapter that had this name before a command; unload the current one if there was none."""
     try:
         if name in before:
             await _load_on(replica, LoadAdapter(name, before[name]))

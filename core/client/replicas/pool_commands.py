@@ -1,4 +1,4 @@
-"""Administrators' commands to several engines: which engines get them, and what their answers are together."""
+"""Sends administrators' commands to several engines, and merges the answers."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ SHOWN_PREFIXES = 50
 
 
 class PoolCommands:
-    """Carries out commands on all engines that run.
+    """Carries out commands on all running engines.
 
-    Policy and log level are also set on engines that are being restarted, once they run. A command that an engine
-    refuses is undone on the others.
+    Engines that are being restarted get the policy and the log level once they run. If an engine refuses a
+    command, the command is undone on the others.
 
     Args:
         replicas: all engines.
@@ -111,7 +111,7 @@ class PoolCommands:
         return merged_policy(list(after.values()))
 
     async def bring_up_to_date(self, client: SupervisedEngineClient) -> None:
-        """Set on an engine that has just started what was set on the others."""
+        """Apply the settings of the other engines to a newly started engine."""
         async with self._changing:
             for command in self._remembered.values():
                 await client.control(command)
@@ -149,7 +149,7 @@ class PoolCommands:
         return PinInfo(command.id, pins[0].num_tokens, min(pin.num_cached for pin in pins), 0.0)
 
     async def _trace(self, command: GetTrace) -> RequestTrace:
-        """Return the latest trace of a request, which may have been sent to one engine after the other."""
+        """Return the latest trace of a request, which may have been sent to several engines in turn."""
         found: list[RequestTrace] = []
         missing: NotFoundError | None = None
         for replica in self._running():
@@ -176,21 +176,21 @@ class PoolCommands:
             )
 
     async def _all(self, command: Command, kind: type[AnswerT]) -> dict[int, AnswerT]:
-        """Return the answers of all engines that run, by number; raise the first refusal."""
+        """Return the answers of all running engines, by number; raise the first refusal."""
         answers = await self._each([replica.index for replica in self._running()], command, kind)
         if not answers:
             raise EngineDeadError("all engines ended meanwhile")
         return answers
 
     def _running(self) -> list[Replica]:
-        """Return the engines that take commands now; if there is none, the first one, whose error tells why."""
+        """Return the engines that take commands now. If there are none, return the first, for its error."""
         running = [replica for replica in self._replicas if replica.is_usable]
         return running or [next(iter(self._replicas))]
 
     async def _each(
         self, indexes: Iterable[int], command: Command, kind: type[AnswerT]
     ) -> dict[int, AnswerT]:
-        """Return the answers of these engines, without those that end meanwhile if there are others."""
+        """Return these engines' answers. Leaves out engines that end meanwhile, if another one answers."""
         replicas = [replica for index in indexes if (replica := self._replicas.find(index)) is not None]
         found = await asyncio.gather(
             *(replica.client.control(command) for replica in replicas), return_exceptions=True
@@ -209,7 +209,7 @@ class PoolCommands:
         return [each for each in self._replicas if each.is_usable and each.index != index]
 
     async def _undo(self, index: int, command: Command) -> None:
-        """Send a command that undoes another. An engine that has ended needs no undoing."""
+        """Send a command that undoes an earlier one. Ignores an engine that has ended."""
         if (replica := self._replicas.find(index)) is None:
             return
         try:

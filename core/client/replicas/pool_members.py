@@ -29,10 +29,10 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """How a pool gets further engines.
+    """Settings for adding engines to a pool.
 
     Attributes:
-        new_client: creates the client of the engine with a number.
+        new_client: function that creates the client of an engine, by the engine's number.
         most: maximum number of engines; their numbers are below it.
     """
 
@@ -45,10 +45,11 @@ class PoolMembers:
 
     Args:
         replicas: the engines, which this class changes.
-        growth: how further engines come; None: none can be added.
-        sleep: the sleep of all engines, during which nothing can be changed.
+        growth: settings for adding engines; None: no engine can be added.
+        sleep: sleep of all engines. During the sleep, no engine can be added or removed.
         continues: whether another engine may continue the requests of an engine that is removed.
-        prepare: brings an engine that has just started up to date with the others; raises LLMFWError if it differs from them.
+        prepare: brings a newly started engine up to date with the others; raises LLMFWError if it differs
+            from them.
         changed: called after an engine was added, removed, drained or undrained.
     """
 
@@ -86,8 +87,8 @@ class PoolMembers:
 
         Raises:
             NotFoundError: there is no such engine.
-            ConflictError: it is the last engine that takes requests; there is no room for another one; requests still run; or the
-                engines sleep.
+            ConflictError: the engine is the last one that takes requests; there is no room for another
+                engine; requests still run; or the engines sleep.
             EngineError: a new engine could not be started.
         """
         match command:
@@ -178,10 +179,10 @@ class PoolMembers:
         return ReplicaInfo(index=info.index, state="removed", num_restarts=info.num_restarts)
 
     async def _wait_idle(self, replica: Replica, timeout_s: float) -> bool:
-        """Wait until an engine has no requests; return whether that was so in time.
+        """Wait until an engine has no requests; return False if the timeout passes first.
 
         Raises:
-            ConflictError: it was undrained meanwhile.
+            ConflictError: the engine was undrained meanwhile.
         """
         try:
             async with asyncio.timeout(timeout_s):
@@ -222,7 +223,7 @@ class PoolMembers:
         """Raise ConflictError if no other engine takes requests now."""
         if not any(each is not replica and each.takes_requests for each in self._replicas):
             if replica.client.failure is not None and len(self._replicas) > 1:
-                return  # it takes none either, and never will
+                return  # this engine takes no requests either, and never will
             raise ConflictError(
                 f"no other engine takes requests now than engine {replica.index}, which stays; undrain or add another one, or wait "
                 "until one has been restarted",

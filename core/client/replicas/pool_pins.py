@@ -1,4 +1,4 @@
-"""The pinned prefixes of several engines: each pin is held by all engines, under an id of its own in each."""
+"""The pinned prefixes of several engines. All engines hold each pin, each under its own id."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from llmfw.core.base.errors import NotFoundError
 
 
 class PoolPins:
-    """Knows the ids of a pin in the engines. The pool's own id of a pin is that in the first engine that holds it."""
+    """Maps the pool's id of a pin to its ids in the engines. The pool uses the id in the first engine."""
 
     def __init__(self) -> None:
         self._ids: dict[str, dict[int, str]] = {}
@@ -18,7 +18,7 @@ class PoolPins:
         """Remember a pin.
 
         Args:
-            pins: number of the engine → the pin there, at least one.
+            pins: number of the engine → the pin in this engine; at least one.
 
         Returns:
             The pin of the pool.
@@ -29,7 +29,7 @@ class PoolPins:
         return _merged(id, list(pins.values()))
 
     def take(self, id: str) -> dict[int, str]:
-        """Forget a pin; return its id in each engine.
+        """Forget a pin; return the ids of the pin, by engine number.
 
         Raises:
             NotFoundError: there is no such pin.
@@ -42,8 +42,8 @@ class PoolPins:
         """Return the pins that the engines still hold.
 
         Args:
-            are_all: whether `views` has all engines. If so, forgets the pins that no engine holds: they have expired, or
-                their engines have ended.
+            are_all: whether `views` includes all engines. If so, forgets the pins that no engine holds,
+                because they have expired or their engines have ended.
         """
         held = {(index, pin.id): pin for index, view in views.items() for pin in view.pins}
         found = []
@@ -57,7 +57,7 @@ class PoolPins:
 
 
 def _merged(id: str, pins: list[PinInfo]) -> PinInfo:
-    """Return a pin that is as far in the cache as in the engine that has least of it."""
+    """Return one pin for all engines, with the smallest number of cached tokens."""
     return PinInfo(
         id,
         num_tokens=max(pin.num_tokens for pin in pins),

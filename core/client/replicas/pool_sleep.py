@@ -1,4 +1,4 @@
-"""The sleep of all engines of a pool at once."""
+"""Puts all engines of a pool to sleep, and wakes them."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ NOW_S = 5.0
 
 
 class PoolSleep:
-    """Lets all engines fall asleep, or none.
+    """Puts all engines to sleep, or none.
 
     Args:
         replicas: all engines.
 
     Attributes:
-        gate: refuses new requests, and knows which requests a sleep waits for.
+        gate: refuses new requests, and counts the requests that must end before the sleep.
     """
 
     def __init__(self, replicas: ReplicaSet) -> None:
@@ -31,11 +31,11 @@ class PoolSleep:
         self.gate = EngineSleep()
 
     async def enter(self, pool: EngineClient, num_live: Callable[[], int], command: Sleep) -> Answer:
-        """Wait until no live request runs on any engine; then end all processes; return their memory.
+        """Wait until no live request runs on any engine, then end all processes; return their memory.
 
         Raises:
             ConflictError: requests still run, or an engine is being restarted; all engines stay awake.
-            NotReadyError: the engines sleep already.
+            NotReadyError: the engines are already asleep.
         """
         async with self.gate.changing:
             if self.gate.is_asleep and self.gate.refusal is not None:
@@ -56,13 +56,13 @@ class PoolSleep:
             return memory
 
     async def leave(self, pool: EngineClient) -> Answer:
-        """Start all processes that sleep, and wait until they are ready; return their memory."""
+        """Start the processes of all sleeping engines, and wait until they are ready; return their memory."""
         async with self.gate.changing:
             await self._wake_all()
             return await pool.control(GetMemory())
 
     async def _wake_all(self) -> None:
-        """Wake the engines that sleep, and take requests again. Those that are being restarted come by themselves."""
+        """Wake the sleeping engines, and take requests again. Restarting engines need no wake-up."""
         running = [replica for replica in self._replicas if replica.client.failure is None]
         try:
             wakes = (replica.client.control(Wake()) for replica in running)

@@ -1,4 +1,4 @@
-"""The hashes of a request's prompt by which engines report what they have cached."""
+"""Computes the hashes of a request's prompt, as in the engines' reports of cached prefixes."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from llmfw.core.base.request import EmbedRequest, Request
 def prompt_hashes(request: Request | EmbedRequest, block: int, digests: Mapping[str, str]) -> Sequence[int]:
     """Return the hash of each prefix of a request's prompt that ends with a block.
 
-    Empty for requests that take nothing from the prefix cache, and for prompts that the engine will refuse.
+    Empty for requests that do not use the prefix cache, and for prompts that the engine will refuse.
 
     Args:
-        block: number of tokens of a block; 0: the engines cache no prefixes.
+        block: number of tokens in a block; 0: the engines cache no prefixes.
         digests: hash of the files of each adapter, by its name.
     """
     if isinstance(request, EmbedRequest) or request.prompt_logprobs is not None:

@@ -1,4 +1,4 @@
-"""One of several engines: its client, and what it has to do."""
+"""One of several engines: its client, its requests and its prefix cache."""
 
 from __future__ import annotations
 
@@ -20,8 +20,9 @@ from .replica_load import Place, ReplicaLoad
 from .router_accuracy import RouterAccuracy
 
 PATIENCE_S = 2.0
-"""Seconds to wait for the statistics of an engine, which may be in a long step or hang. Those of other engines must not
-wait for it."""
+"""Seconds to wait for the statistics of an engine, which may be in a long step or hang. The statistics of
+other engines must not wait for this engine.
+"""
 
 
 @dataclass(eq=False, slots=True)
@@ -31,11 +32,11 @@ class Replica:
     Attributes:
         index: its number, from 0.
         client: client that starts its process, and replaces it when it ends.
-        load: requests that it has.
+        load: requests of the engine.
         was_usable: whether it was usable when the pool last looked.
         is_draining: whether it gets no new requests.
-        mirror: what its process has reported.
-        accuracy: the router's estimates for its live requests, and what came true.
+        mirror: copy of the prefix cache that its process has reported.
+        accuracy: the router's estimates for its live requests, and the measured times.
     """
 
     index: int
@@ -49,11 +50,11 @@ class Replica:
     _plain_version: int = field(default=0, init=False)  # of the load
 
     def __post_init__(self) -> None:
-        """Take the mirror of the first process."""
+        """Use the mirror of the first process."""
         self.mirror = self.client.mirror
 
     def attach(self, prefixes: PrefixIndex) -> None:
-        """Have the engine's current process, which may have taken the place of another one, keep its part of an index."""
+        """Publish the prefixes of the engine's current process in an index. Withdraws an earlier process."""
         if not self.mirror.is_published or self.mirror is not self.client.mirror:
             self.mirror.withdraw()
             self.mirror = self.client.mirror
@@ -61,12 +62,12 @@ class Replica:
 
     @property
     def is_usable(self) -> bool:
-        """Whether it answers now."""
+        """Whether the engine answers now."""
         return self.client.is_usable
 
     @property
     def takes_requests(self) -> bool:
-        """Whether it gets new requests now."""
+        """Whether the engine gets new requests now."""
         return self.is_usable and not self.is_draining
 
     @property
@@ -83,7 +84,7 @@ class Replica:
         self.load.answered(place)
 
     def info(self, *, is_asleep: bool = False) -> ReplicaInfo:
-        """Return its description for administrators.
+        """Return the engine's description for administrators.
 
         Args:
             is_asleep: whether the engines sleep.
@@ -112,16 +113,16 @@ class Replica:
         return "draining" if self.load.num_requests else "drained"
 
     def view(self, match_tokens: int, deferrable: bool) -> ReplicaView:
-        """Return what a router sees of it.
+        """Return the engine as a router sees it.
 
         Args:
-            match_tokens: number of leading tokens of the prompt that it need not compute.
-            deferrable: whether the request is deferrable. Others do not wait for deferrable ones.
+            match_tokens: number of leading prompt tokens that the engine has cached.
+            deferrable: whether the request is deferrable. Live requests do not wait for deferrable ones.
         """
         load, speed = self.load, self.mirror.tokens_per_s
         if match_tokens or deferrable:
             return self._new_view(match_tokens, deferrable)
-        view = self._plain  # most engines have nothing of most prompts, and change seldom
+        view = self._plain  # most engines have cached no part of most prompts, and seldom change
         if view is None or self._plain_version != load.version or view.tokens_per_s != speed:
             view = self._plain = self._new_view(0, False)
             self._plain_version = load.version
@@ -140,7 +141,7 @@ class Replica:
         )
 
     async def stats(self) -> EngineStats | None:
-        """Return its statistics; None if it does not answer within PATIENCE_S."""
+        """Return the engine's statistics; None if the engine does not answer within PATIENCE_S."""
         if not self.is_usable:
             return None
         try:

@@ -1,4 +1,4 @@
-"""The requests that one of several engines has now, as the process that sends them knows it."""
+"""Counts the current requests of one of several engines, in the process that sends them."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ class Place:
         num_tokens: number of tokens of its prompt that the engine has to compute.
         hashes: hash of each prefix of its prompt that ends with a block.
         deferrable: whether the engine prefers other requests.
-        estimated_s: seconds until its prompt is computed, as estimated; None: not known.
+        estimated_s: estimated seconds until its prompt is computed; None: unknown.
 
     Attributes:
-        is_waiting: whether the engine has not answered yet.
+        is_waiting: whether the request has no output yet.
         sent_at: time at which it was sent, by the clock of `time.monotonic`.
     """
 
@@ -45,12 +45,12 @@ class ReplicaLoad:
     Attributes:
         num_waiting: number of requests without output.
         num_running: number of requests with output.
-        queued_tokens: number of prompt tokens that the waiting ones need computed.
-        deferrable_tokens: number of these that deferrable requests need.
-        last_chosen: turn in which the engine was chosen last.
+        queued_tokens: number of prompt tokens that the engine must compute for the waiting requests.
+        deferrable_tokens: number of these tokens that belong to deferrable requests.
+        last_chosen: number of the turn in which the engine was last chosen.
         version: number that grows with each change.
-        awaited: prefixes of the prompts of the waiting requests, with how many of these have each. The engine computes each of
-            them once.
+        awaited: hash of each prefix of the waiting requests' prompts → number of waiting requests with this
+            prefix. The engine computes each prefix once.
     """
 
     def __init__(self) -> None:

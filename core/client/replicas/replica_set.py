@@ -9,10 +9,10 @@ from .replica import Replica
 
 
 class ReplicaSet:
-    """Engines by number, from which engines can be removed, and to which others can be added. Numbers may be missing.
+    """Engines by number. Engines can be added and removed, so numbers may be missing.
 
     Args:
-        replicas: the engines at first.
+        replicas: the initial engines.
 
     Attributes:
         prefixes: the prefixes that the engines have cached.
@@ -25,7 +25,7 @@ class ReplicaSet:
             self.add(replica)
 
     def __iter__(self) -> Iterator[Replica]:
-        """Iterate over the engines at this moment, by ascending number."""
+        """Iterate over a copy of the current engines, by ascending number."""
         return iter([self._by_index[index] for index in sorted(self._by_index)])
 
     def __len__(self) -> int:
@@ -33,15 +33,15 @@ class ReplicaSet:
         return len(self._by_index)
 
     def __getitem__(self, index: int) -> Replica:
-        """Return the engine with a number; raises KeyError if there is none."""
+        """Return the engine with this number; raises KeyError if there is none."""
         return self._by_index[index]
 
     def find(self, index: int) -> Replica | None:
-        """Return the engine with a number; None if there is none."""
+        """Return the engine with this number; None if there is none."""
         return self._by_index.get(index)
 
     def add(self, replica: Replica) -> None:
-        """Add an engine, whose number no other has."""
+        """Add an engine. No other engine may have its number."""
         assert replica.index not in self._by_index, f"engine {replica.index} is there already"
         self._by_index[replica.index] = replica
         replica.attach(self.prefixes)

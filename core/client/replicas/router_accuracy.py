@@ -1,4 +1,4 @@
-"""Compares the router's estimates with what came true."""
+"""Compares the router's estimates with the measured times."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from llmfw.core.base.histogram import TOKEN_BOUNDS, Histogram
 
 
 class RouterAccuracy:
-    """Counts, of requests to one engine, the seconds until the prompt is computed: as estimated, and as they were.
+    """Collects estimated and measured seconds until a prompt is computed, for requests to one engine.
 
     Attributes:
-        estimated: estimates, made when the requests were sent to the engine.
-        actual: seconds from then to the first output of the same requests.
+        estimated: estimated seconds, from the time at which each request was sent to the engine.
+        actual: measured seconds from the same times to the first output of the same requests.
     """
 
     def __init__(self) -> None:

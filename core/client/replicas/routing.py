@@ -1,4 +1,4 @@
-"""Sends each request to an engine: the one that it names, the one of its companions, or the one that the router chooses."""
+"""Sends each request to the engine that it names, to its companions' engine, or to the router's choice."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Routing:
     Args:
         replicas: all engines.
         router: chooses the engine of a request.
-        adapters: the adapters of the engines, whose cached prefixes are apart.
+        adapters: adapters of the engines. Each adapter has its own cached prefixes.
     """
 
     def __init__(self, replicas: ReplicaSet, router: IsolatedRouter, adapters: PoolAdapters) -> None:
@@ -36,7 +36,7 @@ class Routing:
         self._turns = 0
 
     def enter(self, request: Request | EmbedRequest, usable: Sequence[Replica]) -> tuple[Replica, Place]:
-        """Return the engine for a request, and the request's place there.
+        """Return the engine for a request, and the request's place on this engine.
 
         Args:
             usable: engines that take requests now, at least one.

@@ -24,14 +24,15 @@ NewLife = Callable[[EngineConfig], ProcessEngineClient]
 """Creates the client of one engine process."""
 
 SEED_STEP = 0x9E3779B97F4A7C15
-"""Distance between the seeds of two engines; odd, so that no two of 2**63 are the same."""
+"""Distance between the seeds of two engines; odd, so that 2**63 engines have different seeds."""
 
 
 def engine_client(
     engine: EngineConfig, server: ServerConfig, registry: Registry, new_life: NewLife
 ) -> LaunchedEngineClient:
-    """Return the client of `--replicas` engines, to which others can be added up to `--max-replicas`. A server of at most one
-    engine has no pool around it.
+    """Return the client of `--replicas` engines.
+
+    The client can add engines up to `--max-replicas`. A server limited to one engine has no pool.
 
     Raises:
         ConfigError, ComponentError: as in `build_router`.
@@ -52,7 +53,7 @@ def engine_client(
 
 
 def config_of(engine: EngineConfig, place: ReplicaPlace) -> EngineConfig:
-    """Return the settings of one of several engines: a place, a seed and recordings of its own."""
+    """Return the settings of one of several engines: its own place, seed and recordings."""
     return msgspec.structs.replace(
         engine,
         place=place,

@@ -1,7 +1,8 @@
 """Tracks the adapters of an engine: their names, their slots, and the requests that use them.
 
-A load under a name that is taken makes a new version, in a slot of its own. Requests keep the version with which they
-came. An adapter that is unloaded or replaced takes no new requests, and leaves its slot when its last one has ended.
+A load under a used name makes a new version, in its own slot. Each request keeps the version that was current
+at its arrival. An unloaded or replaced adapter takes no new requests, and leaves its slot when its last
+request has ended.
 """
 
 from __future__ import annotations
@@ -84,7 +85,7 @@ class AdapterTable:
         return bool(self._of_request)
 
     def add(self, name: str, path: str, version: int, rank: int, digest: str) -> Resident:
-        """Give an adapter a slot, from now on in place of an earlier one of its name.
+        """Give an adapter a slot. The adapter replaces an earlier one with the same name.
 
         Raises:
             ConflictError: all slots are taken.
@@ -98,7 +99,7 @@ class AdapterTable:
         return resident
 
     def remove(self, name: str) -> Resident:
-        """Let an adapter take no new requests, and leave its slot when its last one has ended.
+        """Stop new requests to an adapter. The adapter leaves its slot when its last request has ended.
 
         Raises:
             ModelNotFoundError: there is no such adapter.
@@ -113,7 +114,7 @@ class AdapterTable:
         return resident
 
     def find(self, name: str) -> Resident:
-        """Return the adapter that takes the requests for a name.
+        """Return the adapter that takes new requests for this name.
 
         Raises:
             ModelNotFoundError: there is none.
@@ -124,7 +125,7 @@ class AdapterTable:
         return self._ready[name]
 
     def salted(self, request: Request) -> Request:
-        """Return a request that shares cached prefixes only with others of its adapter's version, or of the model alone.
+        """Return the request with a salt: requests share cached prefixes only within one adapter version.
 
         Raises:
             ModelNotFoundError: its adapter is not loaded.

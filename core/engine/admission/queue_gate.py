@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 WINDOW_S = 60.0  # older admissions do not count toward the rate
 MOST_RETRY_S = 60.0
 LEAST_QUEUED, QUEUED_PER_PLACE = 256, 16  # default limit: minimum, and number per request that may run
-LEAST_QUEUED_TOKENS, QUEUED_PER_TOKEN = 2**20, 8  # the same for tokens, per token of KV storage
+LEAST_QUEUED_TOKENS, QUEUED_PER_TOKEN = 2**20, 8  # the same for tokens; per token of KV storage
 MOST_OVER = 2  # keys below their share may fill the queue to this multiple of its limit
 
 
@@ -155,8 +155,8 @@ class QueueGate:
         Args:
             num_tokens: number of tokens in the request's prompt.
             is_key: whether the tenant is an API key.
-            max_requests, max_queued: the tenant's own limits on its requests, and on those of them that wait;
-                None: `max_tenant_requests` holds, and no limit.
+            max_requests, max_queued: the tenant's own limits on all its requests, and on its waiting
+                requests. None: `max_tenant_requests` for all requests, no limit for waiting requests.
 
         Raises:
             TenantLimitError: the tenant has reached the limit on its requests.

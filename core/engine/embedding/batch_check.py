@@ -1,7 +1,8 @@
-"""Refuses models that compute a text differently when other texts are in its batch.
+"""Refuses models whose outputs for a text depend on the other texts in its batch.
 
-One client's vectors would then depend on what others send. Attention masks that a model ignores, experts of a limited
-capacity, and rotary embeddings whose frequencies follow the longest text of a batch do that.
+One client's vectors would then depend on other clients' texts. Causes are: the model ignores attention masks,
+its experts have a limited capacity, or its rotary embeddings have frequencies that depend on the longest text
+of a batch.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ def check_batches(
 
     Args:
         module: model in evaluation mode, which `encode` runs.
-        encode: returns an output for each of several texts, which are given as token ids, in one batch.
+        encode: function that takes the token ids of several texts as one batch, and returns an output for
+            each text.
 
     Raises:
         ModelError: the outputs differ, or the model does not run.
@@ -48,14 +50,14 @@ def check_batches(
 def check_long_texts(module: PreTrainedModel, max_length: int) -> None:
     """Refuse a model whose rotary embeddings of a text depend on the longest text of a batch.
 
-    Models whose config names no such kind of rotary embeddings are not run.
+    Does not run a model if its config names no rotary embeddings of this kind.
 
     Args:
         module: model in evaluation mode.
         max_length: length of the longest text in tokens.
 
     Raises:
-        ModelError: the hidden states, or the logits, differ, or the model does not take positions.
+        ModelError: the hidden states or the logits differ, or the model takes no positions.
     """
     if not has_rotary_by_length(module.config):
         return
@@ -80,7 +82,7 @@ def check_long_texts(module: PreTrainedModel, max_length: int) -> None:
 def _run(
     module: PreTrainedModel, ids: torch.Tensor, mask: torch.Tensor, positions: torch.Tensor
 ) -> torch.Tensor:
-    """Return a model's logits if it has a head, else its hidden states, with given positions."""
+    """Run a model with given positions; return its logits if it has a head, else its hidden states."""
     given = {"input_ids": ids, "attention_mask": mask, "position_ids": positions}
     output: Any = module(
         **{name: tensor.to(module.device) for name, tensor in given.items()}, return_dict=True

@@ -1,4 +1,4 @@
-"""Finds what made a batch of an encoder fail, and whether the engine can continue."""
+"""Finds the cause of a failed batch of an encoder, and whether the engine can continue."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class BatchFaults:
         self._scheme = scheme
 
     def check_device(self, error: Exception) -> None:
-        """Raise the exception of a batch again if the device cannot compute any more after it."""
+        """Raise a batch's exception again if the device can no longer compute."""
         raise_if_lost(self._device, error)
 
     def blame(self, error: Exception) -> Exception:

@@ -59,8 +59,8 @@ class Classifier:
         """Load a model with its head, and quantize it if a scheme is given.
 
         Raises:
-            ModelError: the model cannot be found, or its scores would not be those of transformers; the message
-                gives the reason.
+            ModelError: the model cannot be found, or its scores would differ from transformers' scores; the
+                message gives the reason.
             ConfigError: the dtype, context length, load format, weight loader or scheme does not fit the model.
             ComponentError: the weight loader or the scheme is faulty.
         """
@@ -132,7 +132,8 @@ def activation_of(model: str, config: Any) -> str:
     """Return the name of the function that turns logits into scores, from the model's config.
 
     sentence-transformers' own setting counts first. Otherwise, a single label and independent labels have
-    sigmoid, as in its CrossEncoder; labels that exclude each other have softmax; a regression has none.
+    sigmoid, as in its CrossEncoder; labels that exclude each other have softmax; a regression has no
+    function.
 
     Raises:
         ModelError: the config names another function, or a problem type that does not exist.

@@ -1,7 +1,7 @@
-"""Queues prompts to be embedded: tenants take turns, and so do the requests of a tenant.
+"""Queues prompts to be embedded. Tenants take turns, and the requests of a tenant take turns.
 
-A request may have thousands of prompts. In order of arrival, the single prompt of the next client would wait
-for all of them. Limits and batches are decided in `embed_queue`.
+A request may have thousands of prompts. In order of arrival, the next client's single prompt would wait for
+all these prompts. Limits and batches are decided in `embed_queue`.
 """
 
 from __future__ import annotations
@@ -56,15 +56,14 @@ class EmbedLane:
         self._num += len(prompts)
 
     def remove(self, request: EmbedRequest) -> None:
-        """Remove a request, with those of its prompts that still wait."""
+        """Remove a request and its waiting prompts."""
         requests = self._tenants.get(request.tenant, {})
         self._num -= len(requests.pop(request.id, {}))
         if not requests:
             self._tenants.pop(request.tenant, None)
 
     def window(self, num_tokens: int) -> list[Waiting]:
-        """Return the next prompts, one of each request in turn, until they have at least `num_tokens`
-        tokens."""
+        """Return the next prompts, one from each request in turn, until they have `num_tokens` tokens."""
         return list(_up_to(num_tokens, _in_turns([each.values() for each in self._requests()])))
 
     def take(self, batch: Iterable[Waiting]) -> None:

@@ -1,8 +1,8 @@
 """Chooses which prompts to embed next. No tensors.
 
-Requests take turns. A batch starts with the first prompt of the request whose turn it is, and is filled with
-those of the next prompts whose length is closest. So batches have little padding, and a request waits for no
-more batches than there are other requests.
+Requests take turns. A batch starts with the first prompt of the request whose turn it is. The rest of the
+batch is filled from the next prompts, closest length first. So batches have little padding, and a request
+waits for at most one batch per other request.
 
 Prompts of deferrable requests (see `deferral`) wait in a separate queue. They fill whole batches while no
 live prompt waits, and only a fraction of a batch with live prompts.

@@ -62,7 +62,7 @@ class EmbeddingEngine:
         queue: chooses the prompts of a batch.
         deferrable_budget: limits batches of deferrable prompts.
         gate: refuses requests if the queue is full; accepted requests count as waiting until they end.
-        faults: finds what made a batch fail.
+        faults: finds the cause of a failed batch.
         clock: monotonic clock in seconds.
         ledger: record of the calls of components.
     """
@@ -101,8 +101,8 @@ class EmbeddingEngine:
             classifies: whether to load the model with its classification head; the vectors are then logits.
 
         Raises:
-            ConfigError: the model cannot be found, loaded or served, or a setting has no meaning for it, or the
-                quantization scheme cannot be used.
+            ConfigError: the model cannot be found, loaded or served; a setting has no meaning for the model;
+                or the quantization scheme cannot be used.
             ComponentError: the weight loader or the quantization scheme is faulty.
         """
         _check_settings(config)
@@ -145,7 +145,7 @@ class EmbeddingEngine:
         """Do nothing."""
 
     def call_when_ready(self, wake: Callable[[], None]) -> None:
-        """Do nothing, because only `add` gives this engine work, and its caller knows of that."""
+        """Do nothing, because only `add` gives this engine work, and the caller of `add` needs no wake-up."""
 
     @property
     def cache_journal(self) -> None:

@@ -1,4 +1,4 @@
-"""The settings and kinds of components that an engine that embeds does not use."""
+"""The settings and kinds of components that an embedding engine does not use."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MEANINGLESS = {
     "max_pinned_fraction": "--max-pinned-fraction",
     "trace_requests": "--trace-requests",
 }
-"""Settings that have no meaning for an engine that embeds, such as those of the KV cache, and their flags."""
+"""Settings without a meaning for an embedding engine, such as KV cache settings, and their flags."""
 
 UNUSED_KINDS = frozenset(
     {
@@ -43,4 +43,4 @@ UNUSED_KINDS = frozenset(
         "token_sampler",
     }
 )
-"""Kinds of components that an engine that embeds does not use, so that their options would have no effect."""
+"""Kinds of components that an embedding engine does not use. Their options would have no effect."""

@@ -1,4 +1,4 @@
-"""Finds those differences between an encoder and its weight files that change the vectors.
+"""Finds the differences between an encoder and its weight files that change the vectors.
 
 Weight files of encoders often have heads that are not served, and often lack the pooler of the model's class.
 Such differences are harmless. The weights that compute the last hidden states must match.
@@ -21,7 +21,7 @@ NUM_TOKENS = 4
 
 
 def served_differences(module: Any, differences: Differences) -> Differences:
-    """Return the differences without missing weights that are not used, and without surplus heads.
+    """Return the differences, without unused missing weights and surplus heads.
 
     Args:
         module: transformers' model without a head.
@@ -44,7 +44,7 @@ def _is_inside(module: Any, name: str) -> bool:
 
 
 def _used(module: Any, names: Iterable[str]) -> list[str]:
-    """Return the names of those tensors that the last hidden states depend on.
+    """Return the names of the tensors that the last hidden states depend on.
 
     Fills tensors with NaN, and checks whether the hidden states become NaN, too. Tensors without floats, and
     tensors that the model lacks, always count as used.

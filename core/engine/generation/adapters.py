@@ -22,16 +22,16 @@ logger = logging.getLogger(__name__)
 
 MAX_LOADING = 8
 MAX_FAILED = 32
-"""Failed loads that are remembered."""
+"""Maximum number of failed loads to remember."""
 
 
 class EngineAdapters:
     """Loads and unloads an engine's adapters.
 
-    Files are read in a thread of their own. The engine's thread copies what was read into a slot, between two steps.
+    A separate thread reads the files. The engine's thread copies the weights into a slot, between two steps.
 
     Args:
-        slots: the model's room for adapters; None: there is none.
+        slots: the model's slots for adapters; None: the model has no slots.
     """
 
     def __init__(self, slots: AdapterSlots | None) -> None:
@@ -43,7 +43,7 @@ class EngineAdapters:
         self._reader = ThreadPoolExecutor(1, "llmfw-adapters")
 
     def load_now(self, named: Sequence[tuple[str, str]]) -> None:
-        """Load adapters before the engine serves.
+        """Load adapters before the engine starts to serve.
 
         Args:
             named: name and path of each.
@@ -56,7 +56,7 @@ class EngineAdapters:
             self._install(self._next(name, path), self._slots.read(path))
 
     def load(self, name: str, path: str) -> AdapterInfo:
-        """Start to load an adapter; return its state, which is that it is loading.
+        """Start to load an adapter; return its state, which is "loading".
 
         Raises:
             RequestError: the name cannot be used, there is no room for adapters, or too many are loading.
@@ -71,7 +71,7 @@ class EngineAdapters:
         return info
 
     def unload(self, name: str) -> AdapterInfo:
-        """Let an adapter take no new requests; return its state. Those that it has run to their end.
+        """Stop new requests to an adapter; return its state. Its open requests run to their end.
 
         Raises:
             ModelNotFoundError: there is no such adapter.
@@ -92,12 +92,12 @@ class EngineAdapters:
         )
 
     def tick(self) -> None:
-        """Copy adapters that have been read into their slots. Call it between two steps."""
+        """Copy adapters whose files have been read into their slots. Call this between two steps."""
         while self._loading and self._loading[0][1].done():
             info, reading = self._loading.popleft()
             try:
                 self._install(info, reading.result())
-            except Exception as error:  # noqa: BLE001 - the files are a user's
+            except Exception as error:  # noqa: BLE001 - a user's files may be wrong in any way
                 text = str(error) if isinstance(error, LLMFWError) else described(error)
                 logger.warning("Adapter %s is not loaded: %s", info.name, text)
                 self._failed.append(

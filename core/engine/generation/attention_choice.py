@@ -48,7 +48,7 @@ def check_attention(config: EngineConfig, registry: Registry) -> None:
 
 
 def _check_options_of_any(entries: Sequence[Entry], options: Mapping[str, OptionValue]) -> None:
-    """Raise ConfigError if no backend has these options, alone or together with another one."""
+    """Raise ConfigError if no backend accepts these options, apart from options of other backends."""
     refusals = []
     for entry in entries:
         try:
@@ -103,9 +103,10 @@ def attention_bytes(
     steps: StepSizes,
     num_pages: int,
 ) -> int:
-    """Return the memory that the attention backends will take on the device for steps, in bytes.
+    """Return the device memory in bytes that the attention backends will need for steps.
 
-    Asks the backends that `choose_attention` tries first, of those that support the model; 0 if none does.
+    Asks the backends that support the model and that `choose_attention` tries first. Returns 0 if no backend
+    supports the model.
 
     Args:
         steps: sizes of the largest steps.
@@ -149,7 +150,7 @@ def _unsupported(
 
 
 def _listed(rejections: Mapping[Entry, Rejection]) -> tuple[list[str], list[str]]:
-    """Return why backends cannot be used, and which are for other devices."""
+    """Return the reasons why backends cannot be used, and which backends are for other devices."""
     here = {entry: each for entry, each in rejections.items() if not each.is_for_other_device}
     return (
         [f"{entry.name}: {each.reason}" for entry, each in here.items()],

@@ -1,4 +1,4 @@
-"""Finds the attention backends that the settings mean: one for single tokens, and one for prompts, often the same."""
+"""Finds the attention backends to use: one for single tokens and one for prompts, often the same."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Try(Protocol[ResultT_co]):
         """Return the result, or the reason why the backend cannot be used.
 
         Args:
-            part: the part of each step that the backend is for; None: all of it.
+            part: the part of each step that the backend is for; None: whole steps.
         """
 
 
@@ -46,7 +46,7 @@ class Found(Generic[ResultT]):
     Attributes:
         decode: backend for single tokens.
         prefill: backend for prompts; equal to `decode` if there is one backend.
-        results: results of `decode`, and of `prefill` if that is another one.
+        results: result of `decode`, and result of `prefill` if it is another backend.
     """
 
     decode: Entry
@@ -64,7 +64,7 @@ class AttentionSearch(Generic[ResultT]):
         attempt: function that tries a backend that supports the model.
 
     Attributes:
-        rejections: why backends were passed over, in the order in which they were tried.
+        rejections: reasons why backends were rejected, in the order of the tries.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class AttentionSearch(Generic[ResultT]):
         self.rejections: dict[Entry, Rejection] = {}
 
     def find(self) -> Found[ResultT] | None:
-        """Return the requested backends, or the best that can be used; None if one cannot.
+        """Return the requested or best usable backends; None if a part of a step has no usable backend.
 
         Raises:
             ConfigError: an option does not exist.
@@ -111,7 +111,7 @@ class AttentionSearch(Generic[ResultT]):
         return None
 
     def _with_best_prefill(self, found: Found[ResultT]) -> Found[ResultT]:
-        """Return a backend together with the best one for prompts, if that is another one."""
+        """Return a backend, together with a better backend for prompts if there is one."""
         choice, candidates = self._choice("auto"), self._better_for_prompts(found.decode)
         for entry in candidates:
             if entry in self.rejections:
@@ -139,7 +139,7 @@ class AttentionSearch(Generic[ResultT]):
         return choose(self._registry, KIND, setting, self._device)
 
     def _better_for_prompts(self, entry: Entry) -> list[Entry]:
-        """Return the backends that "auto" prefers for prompts to a backend, the best first."""
+        """Return the backends that "auto" prefers to this backend for prompts, the best first."""
         if self._config.prefill_attention is None and self._config.attention != "auto":
             return []
         rank = _prefill_rank(entry)
@@ -149,10 +149,10 @@ class AttentionSearch(Generic[ResultT]):
     def _tried(
         self, choice: Choice, entry: Entry, part: Part | None, others: Sequence[Entry]
     ) -> ResultT | None:
-        """Return the result of trying a backend, or None if it cannot be used; the reason is kept.
+        """Try a backend; return the result. If it is unusable, return None, and keep the reason.
 
         Args:
-            others: backends that an option may be meant for, if this one does not have it.
+            others: backends that may have the options that this backend lacks.
         """
         found = choice.attempt(entry, partial(self._try, entry, part, others))
         if isinstance(found, Rejection):
@@ -176,7 +176,7 @@ def _prefill_rank(entry: Entry) -> int:
 def own_options(
     entry: Entry, others: Sequence[Entry], options: Mapping[str, OptionValue]
 ) -> dict[str, OptionValue]:
-    """Return the options without those that only another backend has."""
+    """Return the options, without the options that only other backends have."""
     foreign = [
         full
         for full in options

@@ -70,7 +70,7 @@ def build_generation_engine(
     Raises:
         ConfigError: the model or a component cannot be found, loaded or used; the message gives the reason.
     """
-    # What can be wrong without a model comes first: to read the weights takes minutes.
+    # Checks that need no model come first, because reading the weights takes minutes.
     recorder, step_writer = _recorder(config), _step_writer(config)
     device = choose_device(config.device, config.place)
     components = find_components(config, registry)

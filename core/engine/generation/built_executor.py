@@ -35,11 +35,11 @@ MakeGraph = Callable[[], Graph]
 
 @dataclass(frozen=True, slots=True)
 class BuiltExecutor:
-    """An executor, and what was built with it.
+    """An executor, and the objects that were built with it.
 
     Attributes:
         executor: executor of steps.
-        attention: name of the attention backend; names of both, if prompts have another one.
+        attention: name of the attention backend; both names if prompts have another backend.
         storage: storage of keys and values.
         faults: finds the cause of a failed step.
         processors: logits processors that requests may ask for.

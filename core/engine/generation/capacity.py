@@ -43,7 +43,7 @@ DEFAULT_GRAPH_SIZE = 512
 NUM_TABLES = 2
 """Page tables on the host: the scheduler's and the executor's."""
 ROW_BYTES = 128
-"""Further memory of a sequence on the host: the numbers that steps keep for each row."""
+"""Additional host memory of a sequence, in bytes: the numbers that steps keep for each row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,8 +141,8 @@ def decide_capacity(
 def max_snapshots(config: EngineConfig, model: LoadedModel) -> int | None:
     """Return the maximum number of snapshots of states that the settings allow; None: as many as are useful.
 
-    By default, a model has none if it would compute what comes after a cached prefix token by token: that can
-    take longer than the whole prompt at once.
+    By default, there are no snapshots if the model computes the tokens after a cached prefix one by one. That
+    can take longer than the whole prompt at once.
     """
     if not model.states or config.disable_radix_cache:
         return 0
@@ -249,7 +249,7 @@ def _max_graph_size(config: EngineConfig, max_running: int) -> int:
 
 
 def _fraction(config: EngineConfig, device: torch.device) -> float:
-    """Return the share of the device's memory for weights and KV cache of this engine; engines share that of a CPU."""
+    """Return the fraction of memory for this engine's weights and KV cache. Engines share a CPU's memory."""
     fraction = config.mem_fraction_static or DEFAULT_MEM_FRACTION[device.type]
     return fraction if device.type == "cuda" else fraction / config.place.count
 
@@ -257,8 +257,8 @@ def _fraction(config: EngineConfig, device: torch.device) -> float:
 def _free_memory(config: EngineConfig, model: LoadedModel, device: torch.device) -> int:
     """Return the free memory that this engine may use, in bytes, after its weights were loaded.
 
-    On a CPU this is a share of what is left once all engines have their weights. Others may not have loaded theirs yet, so
-    theirs are subtracted in any case.
+    On a CPU, this is an equal share of the memory that is left once all engines have loaded their weights.
+    The other engines may not have loaded their weights yet, so these weights are always subtracted.
     """
     free, count = available_memory(device), config.place.count
     if device.type == "cuda" or count == 1:
@@ -306,7 +306,7 @@ def _snapshots_that_fit(
         num_snapshots: number of snapshots; None: chosen by `default_snapshots`.
 
     Raises:
-        ConfigError: all this does not fit into memory.
+        ConfigError: the snapshots, keys, values and states do not fit into memory.
     """
     if num_snapshots is None:
         num_bytes = state_bytes(model.states)
@@ -328,8 +328,9 @@ def _sizes_that_fit(
     max_running: int,
     num_snapshots: int | None,
 ) -> tuple[int, int]:
-    """Return how many tokens' keys and values fit, in addition to the states of `max_running` sequences and of
-    snapshots, but at most a full context for each sequence; and the number of snapshots.
+    """Return the number of tokens whose keys and values fit, and the number of snapshots. The states of
+    `max_running` sequences and of the snapshots must fit, too. The number of tokens is at most a full context
+    for each sequence.
 
     Args:
         num_snapshots: number of snapshots; None: chosen by `default_snapshots`.

@@ -11,10 +11,10 @@ from llmfw.core.plugin.registry import Entry
 
 @dataclass(frozen=True, slots=True)
 class ChosenAttention:
-    """What computes attention.
+    """The attention backends in use.
 
     Attributes:
-        name: name for people: "NAME", or "NAME, prompts: NAME" if there are two backends.
+        name: name for display: "NAME", or "NAME, prompts: NAME" if there are two backends.
         backend: the backend that the executor uses.
         decode: registry entry of the backend for single tokens.
         prefill: registry entry of the backend for prompts; equal to `decode` if there is one backend.
@@ -27,7 +27,7 @@ class ChosenAttention:
 
     @property
     def suspect(self) -> Entry:
-        """Entry of the backend that probably caused an error of which nothing else tells the cause."""
+        """Entry of the backend that most likely caused an error of unknown cause."""
         backend = self.backend
         if isinstance(backend, SplitAttention) and backend.suspect is backend.prefill:
             return self.prefill

@@ -20,9 +20,9 @@ from llmfw.core.schedule.plan import BatchPlan
 LIVE_FOR_S = 10.0  # seconds after a live request during which more live requests are expected
 FRACTION = 0.5  # of the time to first token; a new live request waits for half of a step on average
 LEAST_STRETCH = 1.25  # a step may always take this multiple of the smallest step's time
-NUM_REMEMBERED = 33  # number of times to first token that the median is taken of
+NUM_REMEMBERED = 33  # number of times to first token in the median
 RATE = 0.1  # weight of a new step in the average times
-MOST_SURPRISE = 2.0  # maximum time that a step counts with, as a multiple of the expected time
+MOST_SURPRISE = 2.0  # maximum time that a step counts as, as a multiple of the expected time
 
 
 class StepTimes:

@@ -222,7 +222,7 @@ class Engine:
         return events
 
     def _sizes_of(self, plan: BatchPlan) -> StepSizes:
-        """Return the sizes of a step, and of what waits and runs at its start."""
+        """Return the sizes of a step, and the numbers of waiting and running requests at its start."""
         return StepSizes(
             num_tokens=plan.num_tokens,
             num_sequences=len(plan.sequences),

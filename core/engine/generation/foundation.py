@@ -1,4 +1,4 @@
-"""What the objects of an engine that generates are built from."""
+"""The inputs from which an engine that generates is built."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ class EngineImages:
     """Prepares requests with images.
 
     Args:
-        encoder: what reads images in the model; None: nothing does.
+        encoder: the model's image encoder; None: the model reads no images.
     """
 
     def __init__(self, encoder: ImageEncoder | None) -> None:
@@ -40,7 +40,7 @@ class EngineImages:
 
 
 def _check_span(span: MediaSpan, prompt: list[int], start: int) -> None:
-    """Raise RequestError unless a span lies in the prompt after `start`, and its ends are places of its rows."""
+    """Raise RequestError unless a span is in the prompt after `start`, and starts and ends with its token."""
     is_within = start <= span.offset and span.length >= 1 and span.end <= len(prompt) and len(span.key) == 32
     if not (is_within and prompt[span.offset] == prompt[span.end - 1] == span.token_id):
         raise RequestError(

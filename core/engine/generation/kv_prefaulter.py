@@ -1,4 +1,4 @@
-"""Has the operating system allocate the memory of keys and values before steps use it.
+"""Makes the operating system allocate the memory of keys and values before steps use it.
 
 The system allocates memory when it is first written to: it clears a page, and a virtual machine may have to
 get the page from its host first. A step waits milliseconds for each new page. So the engine, while idle, has
@@ -38,7 +38,7 @@ class KVPrefaulter:
     def __init__(self, storage: KVStorage, pool: KVPool, num_ahead: int) -> None:
         self._pool = pool
         tensors = [each for each in (*storage.keys, *storage.values) if each.device.type == "cpu"]
-        self._tensors = tensors  # keeps alive the memory that `_pieces` has the addresses of
+        self._tensors = tensors  # keeps the memory alive, because `_pieces` has only addresses
         self._pieces = _pieces(tensors) if sys.platform == "linux" else []
         self._num_done = 0
         self._num_ahead = num_ahead
@@ -84,7 +84,7 @@ def _pieces(tensors: Sequence[torch.Tensor]) -> list[tuple[int, int, int]]:
 
 
 def _populate(address: int, size: int) -> bool:
-    """Have the system allocate memory as if it were written to; return whether the system did.
+    """Make the system allocate memory as if it were written to; return whether this succeeded.
 
     Other threads may use the memory at the same time.
     """

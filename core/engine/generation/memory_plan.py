@@ -37,10 +37,12 @@ GRAPH_SIZES = (1, 2, 4, *range(8, 33, 8), *range(40, 129, 8), *range(144, 257, 1
 sequences up to 128, and by less than an eighth above."""
 
 SNAPSHOTS_PER_SEQUENCE = 2
-"""Snapshots of states by default, for each sequence that may run: of its prompt, and of its output or a branch."""
+"""Default number of snapshots of states per running sequence: one of its prompt, and one of its output or a
+branch.
+"""
 
 SNAPSHOT_SHARE = 0.25
-"""Maximum share, by default, of the memory for keys, values and snapshots that snapshots of states take."""
+"""Maximum share of snapshots, by default, in the memory for keys, values and snapshots."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +128,7 @@ class DeviceMemory:
     def free(self, shape: ModelShape) -> int:
         """Return the memory that is free with the weights on the device.
 
-        Unless it was measured, this is all but the weights and the context.
+        If the free memory was not measured, returns the total memory minus the weights and the context.
         """
         if self.measured_free is None:
             return self.total - shape.num_loaded_bytes - CONTEXT_BYTES
@@ -229,7 +231,7 @@ def plan_memory(
 
 
 def _largest(most: int, fits: Callable[[int], bool]) -> int:
-    """Return the largest number up to `most` that fits, if all smaller ones fit, too; 1 if none does."""
+    """Return the largest number up to `most` that fits, if all smaller numbers fit, too; 1 if none fits."""
     low, high = 1, max(1, most) + 1
     if fits(high - 1):
         return high - 1
@@ -242,7 +244,7 @@ def _largest(most: int, fits: Callable[[int], bool]) -> int:
 def _plan(
     shape: ModelShape, memory: DeviceMemory, steps: StepSizes, storage: StorageSettings, reserve: Items
 ) -> MemoryPlan:
-    """Return a plan in which steps need what `reserve` lists; raise ConfigError if nothing fits."""
+    """Return a plan that reserves the memory in `reserve` for steps; raise ConfigError if nothing fits."""
     room = min(_within_fraction(shape, memory), memory.free(shape) - _total(reserve))
     num_snapshots = _num_snapshots(storage.max_snapshots, room, shape.num_state_bytes, steps.max_running)
     snapshots = num_snapshots * shape.num_state_bytes
@@ -265,7 +267,7 @@ def _plan(
 
 
 def _within_fraction(shape: ModelShape, memory: DeviceMemory) -> int:
-    """Return the memory that the fraction leaves in addition to the weights and what comes with them, in bytes."""
+    """Return the memory in bytes that the fraction leaves after weights, adapter slots and encoded images."""
     return int(memory.fraction * memory.total) - shape.num_loaded_bytes
 
 
@@ -277,7 +279,8 @@ def _num_tokens(room: int, per_token: int, storage: StorageSettings, *, has_padd
     """Return how many tokens fit in a pool whose storage has `room` bytes, in whole pages; below 1 if none fits.
 
     Args:
-        per_token: size of one token's keys and values in bytes; 0: no layer has attention, and `max_tokens` fit.
+        per_token: size of one token's keys and values in bytes; 0: no layer has attention, so `max_tokens`
+            fit.
         has_padding: whether the storage has one more page than the pool, for the padding of captured steps.
     """
     if per_token:
@@ -288,13 +291,13 @@ def _num_tokens(room: int, per_token: int, storage: StorageSettings, *, has_padd
 
 
 def _num_snapshots(most: int | None, room: int, num_state_bytes: int, max_running: int) -> int:
-    """Return how many snapshots of states to keep.
+    """Return the number of snapshots of states to keep.
 
     Args:
         most: number that the settings ask for; None: the default.
 
     Raises:
-        ConfigError: as many snapshots as the settings ask for do not fit.
+        ConfigError: the requested number of snapshots does not fit.
     """
     if most is None:
         most = default_snapshots(room, num_state_bytes, max_running)
@@ -308,7 +311,7 @@ def _num_snapshots(most: int | None, room: int, num_state_bytes: int, max_runnin
 
 
 def default_snapshots(room: float, num_state_bytes: int, max_running: int) -> int:
-    """Return how many snapshots of states to keep if the settings do not say.
+    """Return the default number of snapshots of states.
 
     Args:
         room: memory for keys, values and snapshots in bytes.

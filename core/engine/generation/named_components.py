@@ -33,7 +33,7 @@ class NamedComponents:
 
 
 def find_components(config: EngineConfig, registry: Registry) -> NamedComponents:
-    """Look up all names in the settings. Reading the weights, which comes later, may take minutes.
+    """Look up all names in the settings, before the weights are read, which may take minutes.
 
     Raises:
         ConfigError: a component or one of its options does not exist.

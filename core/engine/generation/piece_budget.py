@@ -5,8 +5,8 @@ A prompt that does not fit into a step is computed in pieces, and each decoding 
 the step with the piece has ended. The size of a piece follows from measured times: the time of steps without prompt
 tokens, and the time that earlier pieces added to them, by the length of the prompt already computed.
 
-The same holds for prompts of any length whose log probabilities are requested. A token of these takes longer, since its
-logits are computed, so their times are kept apart.
+The same holds for prompts of any length whose log probabilities are requested. A token of such a prompt takes
+longer, because its logits are computed. So its times are measured separately.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from llmfw.core.schedule.plan import BatchPlan, PlannedSequence
 LEAST_PIECE = 8  # tokens in the smallest piece, so that a long prompt progresses even on a slow machine
 MOST_GROWTH = 2  # a piece is at most this many times as large as the largest measured piece
 ORDINARY_EVERY = 16  # number of pieces after which one step has no piece, to measure its time again
-NUM_REMEMBERED = 5  # number of measured steps of a kind that the median is taken of
-WORTH = 3  # maximum time per token of a piece, as a multiple of that in a step with only prompt tokens
+NUM_REMEMBERED = 5  # number of measured steps of a kind in the median
+WORTH = 3  # maximum time per token of a piece, as a multiple of the time in a step with only prompts
 WHOLE = 64  # minimum number of prompt tokens for a step to be measured as one with only prompt tokens
 CONTEXT_UNIT = 1024  # contexts are grouped by powers of two, starting at this many tokens
 SCORE_COST = 2.0  # cost of a scored prompt token, as a multiple of another's, until both are measured
@@ -53,7 +53,7 @@ class PieceBudget:
         self._least = min(least, self._most)
         self._ordinary: dict[int, deque[float]] = {}  # seconds, by the bits of the number of sequences
         self._pieces: dict[Kind, deque[tuple[int, float]]] = {}  # sizes and seconds per token
-        self._whole: dict[Kind, float] = {}  # seconds per token where nothing decodes
+        self._whole: dict[Kind, float] = {}  # seconds per token in steps in which nothing decodes
         self._rates: dict[
             bool, deque[float]
         ] = {}  # seconds per token of such steps, of scored prompts and of others
@@ -64,12 +64,12 @@ class PieceBudget:
         self._num_cut = 0
 
     def largest(self, num_waiting: int = 0) -> int | None:
-        """Return how many tokens of long prompts the next step may have; None: no limit. Call this once per
-        step.
+        """Return the token limit for long prompts in the next step; None: no limit. Call this once per step.
 
         Args:
-            num_waiting: number of waiting requests whose prompts are not scored. The extra time of a step is multiplied by the number of prompts that
-                wait or are cut: with many prompts, throughput matters more than the pace of the streams.
+            num_waiting: number of waiting requests whose prompts are not scored. The extra time of a step is
+                multiplied by the number of prompts that wait or are cut, because with many prompts,
+                throughput matters more than the pace of the streams.
         """
         if not self._stretch:
             return None

@@ -27,7 +27,7 @@ from .capacity import Capacity, missing_memory
 from .foundation import Foundation
 
 MAX_ROWS = 1_000_000
-"""Most rows of a page table: no device runs as many sequences at once."""
+"""Maximum number of rows of a page table: no device runs as many sequences at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ def replay(path: Path, registry: Registry, **changes: object) -> Iterator[Replay
     if lack := missing_memory(config, model, device, num_tokens, num_states):
         raise ConfigError(f"{path} has a pool of {num_tokens} tokens, {lack}; replay it on a larger device")
     with on_device(device):
-        EngineAdapters(model.adapters).load_now(split_adapters(config.adapters))  # in the same slots as then
+        EngineAdapters(model.adapters).load_now(split_adapters(config.adapters))  # in the recorded slots
         executor = build_executor(Foundation(config, registry, device, model, capacity)).executor
     limits = StepLimits(
         num_rows=capacity.max_running,
@@ -98,7 +98,7 @@ def replay(path: Path, registry: Registry, **changes: object) -> Iterator[Replay
             try:
                 _check(recorded, limits)
                 computed = executor.run(recorded.step, recorded.masks)
-            except Exception as error:  # a step of a checked form can still be one that no scheduler plans
+            except Exception as error:  # a step that passed the checks may still be impossible
                 raise damaged(path, number, first_line(error)) from error
             yield ReplayedStep(number, recorded, computed.token_ids)
 

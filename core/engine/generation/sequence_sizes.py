@@ -9,7 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 ASSUMED_ATTENTION_BYTES = 400 << 20
-"""Scratch memory of the attention backend, if it is not known which one: FlashInfer's for 32 query heads, in bytes."""
+"""Assumed scratch memory of an unknown attention backend, in bytes: FlashInfer's memory for 32 query heads.
+"""
 
 Items = tuple[tuple[str, int], ...]
 """Name and size in bytes of uses of memory."""
@@ -31,13 +32,13 @@ class SequenceSizes:
     attention_bytes: Callable[[int], int]
 
     def items(self, num_pages: int) -> Items:
-        """Return the name and size in bytes of each use of memory, if no sequence has more pages."""
+        """Return name and size in bytes of each use of memory, for sequences of at most `num_pages` pages."""
         table = 4 * (self.max_running + 1) * num_pages  # the last row is for padding
         return (("page table", table), ("attention backend", self.attention_bytes(num_pages)))
 
 
 def assumed_attention_bytes(max_graph_size: int, num_pages: int) -> int:
-    """Return the memory of the attention backend in bytes, if it is not known which one: as FlashInfer's.
+    """Return the memory in bytes to assume for an unknown attention backend: FlashInfer's memory.
 
     Args:
         max_graph_size: maximum number of sequences in a captured step; 0: no step is captured.

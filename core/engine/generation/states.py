@@ -1,4 +1,4 @@
-"""Serving of models whose layers keep states between steps: what they cannot have, and their memory."""
+"""Checks settings and allocates memory for models whose layers keep states between steps."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 
 
 def check_states(config: EngineConfig, model: LoadedModel) -> None:
-    """Check that the settings fit a model that keeps states, or one that keeps none.
+    """Check that the settings fit a model with states, or a model without states.
 
     Raises:
         ConfigError: the settings ask for drafts, or for snapshots that the model cannot have.

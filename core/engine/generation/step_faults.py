@@ -1,8 +1,9 @@
 """Finds which component made a step fail, and whether the engine can continue.
 
-The attention backend, the token sampler, and the modules that passes, quantization schemes and model adapters have
-inserted, belong to plugins and run inside transformers' own code. The traceback shows whose code raised the exception. WrongReturnError is raised in
-llmfw's code: for a wrong output of the attention backend, unless it names another component. Independent of sequences.
+The attention backend, the token sampler, and the modules that passes, quantization schemes and model adapters
+have inserted, belong to plugins and run inside transformers' own code. The traceback shows whose code raised
+the exception. llmfw's own code raises WrongReturnError, so the traceback does not show the component. Unless
+the error names a component, the attention backend returned a wrong output. Independent of sequences.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ class StepFaults:
     def users(self) -> str:
         """Return a description, for the log, of the components whose code runs in the engine's thread.
 
-        Names those of other packages than llmfw's, if there are any.
+        Names only components of other packages than llmfw, if there are any.
         """
         found = {self._attention.decode, self._attention.prefill, self._token_sampler}
         found |= {
@@ -76,8 +77,7 @@ class StepFaults:
         return " or ".join(foreign or sorted(entry.spoken for entry in found))
 
     def _culprit(self, error: Exception) -> Entry | None:
-        """Return the component whose code was running, the innermost if several; None if no component's code
-        was."""
+        """Return the component whose code was running, the innermost if several; None if there was none."""
         if isinstance(error, WrongReturnError):
             return error.entry or self._attention.suspect
         components = [entry for kind in KINDS for entry in self._registry.entries(kind)]

@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 def choose_token_sampler(
     setting: str, registry: Registry, vocab_size: int, device: torch.device, *, may_wait: bool
 ) -> Created[TokenSampler]:
-    """Return the token sampler of a setting: the named one, or the best that works on the device.
+    """Return the token sampler of a setting: the named one, or the best one that works on the device.
 
     Args:
         setting: value of `--token-sampler`.

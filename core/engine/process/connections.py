@@ -41,7 +41,7 @@ class Client:
 
     @property
     def is_speaking(self) -> bool:
-        """Whether a part of the next payload has arrived."""
+        """Whether the next payload has arrived in part, but not as a whole."""
         return self._frames.has_begun and not self.is_gone
 
     @property

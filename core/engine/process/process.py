@@ -106,7 +106,7 @@ class EngineServer:
             raise SystemExit(1) from error
 
     def _step(self) -> None:
-        """Run a step, and send its events; before them, what has changed in the prefix cache."""
+        """Run a step, and send the changes of the prefix cache, then the step's events."""
         begun = time.perf_counter()
         events = self._engine.step()
         if self._reporter is not None:
@@ -214,8 +214,9 @@ def _say_to_all(connections: Connections, message: FromEngine, *, last: bool = F
 class _End:
     """Ends the process on SIGTERM.
 
-    Once the engine is up, the signal raises ProcessEnd. Before that it ends the process at once: an exception would reach
-    code that imports modules or loads weights from C++, which swallows it and fails later, or aborts the process.
+    Once the engine is up, the signal raises ProcessEnd. Before that, the signal ends the process at once. An
+    exception would reach C++ code that imports modules or loads weights. Such code swallows the exception and
+    fails later, or aborts the process.
     """
 
     def __init__(self) -> None:
@@ -226,7 +227,7 @@ class _End:
         signal.signal(signal.SIGTERM, self._on_sigterm)
 
     def engine_is_up(self) -> None:
-        """End by an exception from now on, so that what runs is cleaned up."""
+        """Make SIGTERM raise an exception from now on, so that running code can clean up."""
         self._is_up = True
 
     def _on_sigterm(self, *_: object) -> None:
@@ -277,7 +278,7 @@ def _serve(launch: Launch, build: Callable[[EngineConfig], AnyEngine], end: _End
 
 
 def _log_target(config: EngineConfig) -> LogTarget:
-    """Return where this process logs; its lines have its number if the server has several engines."""
+    """Return the log target of this process. If there are several engines, lines have the engine's number."""
     number = config.place.index if config.place.count > 1 else None
     return LogTarget(config.log_format, config.log_file, engine=number)
 
@@ -300,12 +301,12 @@ def _build(config: EngineConfig) -> AnyEngine:
 
         from .build import build_engine
 
-    # For all that this thread does, not only for steps.
+    # For all work of this thread, not only for steps.
     use_device(choose_device(config.device, config.place))
     engine = build_engine(config, load_plugins(config.disabled_plugins).registry)
     if (
         engine.has_own_threads
-    ):  # what is left to torch is sooner done by one; more would wait for the others' cores
+    ):  # one thread does the remaining torch work faster; several would wait for busy cores
         torch.set_num_threads(1)
     return engine
 

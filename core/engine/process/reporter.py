@@ -1,4 +1,4 @@
-"""Makes the reports of an engine to the process that routes requests to it: what its prefix cache holds, and how fast it computes."""
+"""Makes an engine's reports to the router's process: the contents of the prefix cache, and the speed."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from llmfw.core.base.step_sizes import StepSizes
 from llmfw.core.schedule.cache.cache_journal import CacheJournal
 
 FADING = 0.95
-"""Factor on the figures of earlier steps at each step that computes tokens of prompts."""
+"""Factor by which each step with prompt tokens reduces the weight of earlier steps."""
 
 NEWS = 1.1
-"""Ratio of two speeds from which a change of speed alone is reported."""
+"""Minimum ratio of the new speed to the reported one, or the reverse, for a report of the speed alone."""
 
 
 class PrefillMeter:
-    """Measures how many prompt tokens are computed per second of the steps that compute any.
+    """Measures the number of prompt tokens per second, in steps with prompt tokens.
 
     Attributes:
         tokens_per_s: the speed of the last steps; 0.0: not measured yet.
@@ -60,7 +60,7 @@ class EngineReporter:
         return self._report(added, removed, is_whole=False)
 
     def take_whole(self) -> EngineReport:
-        """Return a report that needs none before it."""
+        """Return a report of the whole prefix cache, which needs no earlier report."""
         held = [] if self._journal is None else self._journal.take_all()
         return self._report(held, (), is_whole=True)
 

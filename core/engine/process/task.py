@@ -13,15 +13,15 @@ from llmfw.core.model.config.model_kind import ENCODERS_WITH_HEADS, generates, o
 from ..embedding.pooling import has_modules
 
 HEAD = "ForSequenceClassification"
-"""End of the names of classes that have a classification head."""
+"""Suffix of the names of classes with a classification head."""
 
 
 def choose_task(config: EngineConfig) -> str:
     """Return the task to serve a model for: "generate", "embed" or "classify".
 
-    With "auto", a model embeds if it has a modules.json of sentence-transformers, or if the architecture in
-    its config is that of an encoder without a head (`*Model`). It classifies if the architecture has a head for
-    that (`*ForSequenceClassification`). Any other model generates.
+    With "auto", a model embeds if it has a modules.json of sentence-transformers, or if its config names the
+    architecture of an encoder without a head (`*Model`). The model classifies if the architecture has a head
+    for classification (`*ForSequenceClassification`). Any other model generates.
 
     Raises:
         ConfigError: the model cannot perform the task; the message gives the reason.
