@@ -1,4 +1,4 @@
-"""The name of llmfw on the package index, its installed version, and those of other packages."""
+"""The name of llmfw on the package index, and the installed versions of llmfw and of other packages."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def version() -> str:
 def version_of(package: str) -> str | None:
     """Return an installed package's version; None if it is not installed.
 
-    Reads the package's metadata once in a process, because parsing them takes a millisecond.
+    Reads a package's metadata once per process, because parsing the metadata takes a millisecond.
     """
     try:
         return metadata.version(package)

@@ -10,14 +10,14 @@ MAX_NAME = 256
 
 
 def what_is_wrong(name: str) -> str:
-    """Return why an adapter cannot have this name, for the end of a sentence that has the name; "" if it can."""
+    """Return the reason why an adapter cannot have this name, as the end of a sentence; "" if it can."""
     if name and len(name) <= MAX_NAME and name.isprintable() and name == name.strip(" /"):
         return ""
     return f"it must have 1 to {MAX_NAME} printable characters, without spaces and slashes around them"
 
 
 def fault_of_adapter(text: str) -> str:
-    """Return what to give in place of a text that is not NAME=PATH; "" if it is."""
+    """Return the end of an error message about a text that is not NAME=PATH; "" if it is."""
     name, equals, path = text.partition("=")
     if not equals or not path:
         return "write NAME=PATH"
@@ -29,7 +29,7 @@ def split_adapter(text: str) -> tuple[str, str]:
     """Return the name and the path in NAME=PATH.
 
     Raises:
-        ConfigError: it has no name or no path, or the name is not allowed.
+        ConfigError: the text has no name or no path, or the name is not allowed.
     """
     if wrong := fault_of_adapter(text):
         raise ConfigError(f"--adapter is {text!r:.200}; {wrong}")

@@ -1,6 +1,6 @@
-"""The values that a type annotation allows, in words; and what is wrong with a value.
+"""Describes in words the values that a type annotation allows, and the faults of other values.
 
-Bounds and types are msgspec's, and so is the check. This module only says in words what msgspec has found, so that
+msgspec defines the bounds and types, and checks the values. This module puts the results into words, so that
 a flag, a variable, a key of a file, an argument of `LLM` and an option of a component get the same message.
 """
 
@@ -16,7 +16,7 @@ from msgspec import inspect as types
 
 
 def fault_of(value: object, annotation: Any) -> str:
-    """Return what is wrong with a value, as in "0; it must be a whole number, 1 or more"; "" if it is allowed."""
+    """Return the fault of a value, such as "0; it must be a whole number, 1 or more"; "" if it is allowed."""
     try:
         msgspec.convert(value, annotation)
         is_allowed = not isinstance(value, float) or math.isfinite(value)
@@ -77,7 +77,7 @@ def in_words(info: Any) -> str:
 
 
 def as_text(value: Any) -> str:
-    """Return a value as users write it: text as it is, all else in JSON."""
+    """Return a value as users write it: text unchanged, other values as JSON."""
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 

@@ -1,7 +1,7 @@
-"""Describes an exception by text that no client can influence: places in the code, and types.
+"""Describes an exception by text that no client can influence: locations in the code, and types.
 
-A message may quote credentials, as they were sent, decoded, escaped or in part. No filter finds all of these, and a
-filter that hides what the client has sent lets the client choose what is hidden.
+A message may quote credentials: as sent, decoded, escaped or in part. No filter finds all of these forms. And
+a filter that hides the client's text lets the client choose which text is hidden.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ MOST = 20
 def bare_traceback(error: BaseException) -> str:
     """Return a traceback with the chain of causes, without the messages and notes of the exceptions.
 
-    An OSError has the system's text for its number. Ends without a line break.
+    For an OSError, includes the system's text for the error number. Ends without a line break.
     """
     return "\n\n".join(_parts(error, set()))
 
 
 def _parts(error: BaseException, seen: set[int]) -> Iterator[str]:
-    """Yield the exceptions of a chain from the first on, and the sentences between them."""
+    """Yield the exceptions of a chain, starting with the first, and the sentences between them."""
     seen.add(id(error))
     before = error.__cause__
     if before is None and not error.__suppress_context__:

@@ -10,7 +10,7 @@ ConfigError. The `Setting` in the annotation describes the field for users. The 
 the environment variables, the keys of the config file and the tables of the docs are generated from both.
 """
 
-# Annotations are not postponed: to evaluate them from text would make `llmfw serve --help` a tenth slower.
+# Annotations are not postponed: evaluating them from text would make `llmfw serve --help` 10 % slower.
 from typing import Annotated, Literal
 
 import msgspec
@@ -40,8 +40,8 @@ from .setting_types import (
 class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of the engine process. `None` stands for the default that the help states.
 
-    `model` is a folder or a hub id. The name of a registered model has been resolved to its folder before. `place`
-    follows from `--replicas`, and cannot be set.
+    `model` is a folder or a hub id. Callers replace the name of a registered model with its folder
+    beforehand. `place` follows from `--replicas`; users cannot set it.
     """
 
     model: str

@@ -66,13 +66,13 @@ class PrefixInfo(msgspec.Struct, frozen=True):
         num_tokens: length of the prefix in tokens.
         own_tokens: number of tokens that the prefix has beyond its parent node.
         num_below: number of tokens in all nodes below this one.
-        hits: number of requests that used it.
-        age_s: seconds since it was last used.
+        hits: number of requests that used the prefix.
+        age_s: seconds since the prefix was last used.
         users: number of running requests that hold this prefix, or a longer one that starts with it.
         pinned: whether a pin protects it from eviction.
         salt: `cache_salt` of the requests that may use it; "": requests without a salt.
-        first_ids, last_ids: its first and its last token ids, at most 64 each, to be shown as text.
-        replica: number of the engine that has it; None: the server has one engine.
+        first_ids, last_ids: the prefix's first and last token ids, at most 64 each, to be shown as text.
+        replica: number of the engine that has the prefix; None: the server has one engine.
     """
 
     num_tokens: int
@@ -114,13 +114,13 @@ class CacheView(msgspec.Struct, frozen=True, tag="cache"):
         num_pinned: number of cached tokens that pins hold.
         num_nodes: number of nodes in the radix tree.
         num_evicted: number of tokens evicted since start.
-        num_hit, num_asked: number of prompt tokens found in the cache, and of those looked up in it, since
-            start.
+        num_hit, num_asked: number of prompt tokens found in the cache, and number of prompt tokens looked up,
+            since start.
         eviction: name of the eviction rule.
         prefixes: prefixes, in descending order of the number of tokens that sharing them saves.
         pins: all pins.
-        num_snapshots, max_snapshots: number of snapshots of states that are kept, and of slots for them; 0 for
-            models without states.
+        num_snapshots, max_snapshots: number of stored snapshots of states, and number of slots for snapshots;
+            0 for models without states.
     """
 
     num_tokens: int
@@ -141,7 +141,8 @@ class FlushCache(msgspec.Struct, frozen=True, tag="flush_cache"):
     """Evict every prefix that neither a running request nor a pin holds. The answer is a `CacheView`.
 
     Attributes:
-        only_idle: whether to refuse while a request runs or waits, instead of leaving what it holds.
+        only_idle: whether to refuse the command while a request runs or waits. If False, prefixes that
+            requests hold stay.
     """
 
     only_idle: bool = False
@@ -156,7 +157,7 @@ class PinPrefix(msgspec.Struct, frozen=True, tag="pin_prefix"):
         token_ids: token ids of the prefix; only its whole pages are pinned.
         ttl_s: seconds until the pin expires.
         salt: `cache_salt` of the requests that may use it.
-        adapter: name of their adapter; "": they have none.
+        adapter: name of the adapter of these requests; "": no adapter.
     """
 
     token_ids: list[int]
@@ -239,7 +240,7 @@ class LoadAdapter(msgspec.Struct, frozen=True, tag="load_adapter"):
 
 
 class UnloadAdapter(msgspec.Struct, frozen=True, tag="unload_adapter"):
-    """Let an adapter take no new requests. Those that it has run to their end. The answer is an `AdapterList`."""
+    """Send an adapter no new requests. Its open requests run to their end. The answer is an `AdapterList`."""
 
     name: str
 
@@ -248,14 +249,14 @@ class AdapterInfo(msgspec.Struct, frozen=True, omit_defaults=True):
     """One adapter.
 
     Attributes:
-        name: name by which requests ask for it.
-        path: folder from which it was read.
+        name: name by which requests ask for the adapter.
+        path: folder from which the adapter was read.
         version: number of its load, unique in the engine's process.
-        state: whether it is being loaded, takes requests, ends its last requests, or could not be loaded.
+        state: whether the adapter is being loaded, takes requests, ends its last requests, or failed to load.
         rank: its highest rank.
         digest: hash of its files.
-        num_requests: number of open requests that use it.
-        error: why it could not be loaded.
+        num_requests: number of open requests that use the adapter.
+        error: why the adapter could not be loaded.
     """
 
     name: str
@@ -274,7 +275,7 @@ class AdapterList(msgspec.Struct, frozen=True, tag="adapters"):
     Attributes:
         adapters: loaded adapters, those that are being loaded, and the last ones that could not be loaded.
         max_adapters: number of adapters that fit into memory at once.
-        max_rank: highest rank of an adapter; 0: there is no room for any.
+        max_rank: highest rank that an adapter may have; 0: no adapter fits.
     """
 
     adapters: list[AdapterInfo] = []
@@ -299,7 +300,7 @@ class LogLevelInfo(msgspec.Struct, frozen=True, tag="log_level"):
 
 
 class GetMemory(msgspec.Struct, frozen=True, tag="get_memory"):
-    """Ask how much memory the engine's process has. The answer is a `MemoryInfo`."""
+    """Ask how much memory the engine's process uses. The answer is a `MemoryInfo`."""
 
 
 class MemoryInfo(msgspec.Struct, frozen=True, tag="memory"):
@@ -317,11 +318,12 @@ class MemoryInfo(msgspec.Struct, frozen=True, tag="memory"):
 class Sleep(msgspec.Struct, frozen=True, tag="sleep"):
     """End the engine's process, so that its memory is free, once running requests have ended.
 
-    The answer is the `MemoryInfo` of the process at its end. New requests are refused until `Wake`; deferrable
-    requests wait for it.
+    The answer is the `MemoryInfo` of the process at its end. New requests are refused until `Wake`;
+    deferrable requests wait for it.
 
     Attributes:
-        timeout_s: longest time to wait for running requests, in seconds. If some still run then, nothing changes.
+        timeout_s: longest time to wait for running requests, in seconds. If some still run then, nothing
+            changes.
     """
 
     timeout_s: float

@@ -1,4 +1,4 @@
-"""Describes exceptions of code that may be anybody's."""
+"""Describes exceptions that come from any code, such as a plugin's."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _name_of_type = type.__dict__["__name__"].__get__
 
 
 def message_of(error: BaseException) -> str:
-    """Return an exception's message, also if its `__str__` raises, whatever it raises."""
+    """Return an exception's message, even if its `__str__` raises any exception."""
     try:
         return "".join([str(error)])  # of class str itself: a subclass may have methods that raise
     except BaseException as fault:  # noqa: BLE001 - the code of a plugin may raise anything

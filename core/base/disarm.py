@@ -1,8 +1,8 @@
-"""Makes exceptions of plugins safe to handle: none of their own code runs when others look at them.
+"""Makes exceptions of plugins safe to handle: reading a disarmed exception runs no code of the plugin.
 
-`logging`, `contextlib`, asyncio and llmfw read an exception's message, notes, cause, context and more. A class may
-define each of these itself, and raise there, say a SystemExit. What handles an exception would then fail by it, far
-away from the plugin.
+`logging`, `contextlib`, asyncio and llmfw read an exception's message, notes, cause, context and more. A
+class may define each of these itself, with code that raises, for example, SystemExit. The code that handles
+the exception would then fail, far away from the plugin.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ _READ = frozenset(
         *("with_traceback", "add_note"),
     }
 )
-"""Attributes that code reads or calls when it handles an exception. A class that defines one of them is replaced."""
+"""Attributes that code uses when it handles an exception. A class that defines one of them is replaced."""
 
-# Taken from the classes themselves: a class of a plugin, or its metaclass, may answer for an attribute.
+# Read from Python's own classes, because a plugin's class or metaclass may redefine attribute access.
 _cause: Any = vars(BaseException)["__cause__"]
 _context: Any = vars(BaseException)["__context__"]
 _args: Any = vars(BaseException)["args"]
@@ -55,13 +55,14 @@ _IS_HEAP_TYPE = 1 << 9
 
 
 def disarm(error: BaseException) -> bool:
-    """Replace the classes of an exception, its causes and its contexts, if handling them would run code of the classes.
+    """Replace the classes of an exception, its causes and contexts, if handling them would run their code.
 
-    Works in place. The new class has the old name; its only base is the nearest one that is Python's or llmfw's. The
-    message stays, or says that it cannot be read.
+    Works in place. The new class has the old name; its only base is the nearest one that is Python's or
+    llmfw's. The message stays, or says that it cannot be read.
 
     Returns:
-        Whether all of them are safe now. A class with a layout of its own, such as one with `__slots__`, stays unsafe.
+        Whether all of them are safe now. A class with a layout of its own, such as one with `__slots__`,
+        stays unsafe.
     """
     found, waiting, are_safe = {id(error)}, deque([error]), True
     while waiting:
@@ -85,14 +86,14 @@ def disarm(error: BaseException) -> bool:
 
 
 def readable(error: BaseException) -> BaseException:
-    """Return an exception that can be logged and tested: the same one, disarmed, or another one in its place."""
+    """Return an exception that is safe to log and to test: the same one, disarmed, or a replacement."""
     return (
         error if disarm(error) else RuntimeError(described(error)).with_traceback(_traceback.__get__(error))
     )
 
 
 def causes_of(error: BaseException) -> list[BaseException]:
-    """Return an exception, its cause, the cause of that, and so on, without running code of their classes."""
+    """Return an exception and its chain of causes, without running code of their classes."""
     found: list[BaseException] = []
     each: BaseException | None = error
     while each is not None and len(found) < MAX_CHAIN and not any(each is other for other in found):

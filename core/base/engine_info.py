@@ -18,7 +18,7 @@ class ComponentUse(msgspec.Struct, array_like=True, frozen=True):
         calls: number of calls.
         failures: number of calls that raised an unexpected exception.
         dropped: number of events that an observer did not get.
-        latency: durations of the calls, of a store; None for other components.
+        latency: durations of the calls of a store; None for other components.
     """
 
     kind: str
@@ -54,23 +54,24 @@ class EngineStats(msgspec.Struct, tag="stats", kw_only=True):
 
     Attributes:
         num_running, num_waiting: number of running requests, and of waiting ones.
-        num_used_tokens, num_cached_tokens, num_total_tokens: number of KV cache slots that running requests
-            use, that the prefix cache occupies, and that exist.
+        num_used_tokens, num_cached_tokens, num_total_tokens: number of KV cache slots used by running
+            requests, occupied by the prefix cache, and in total.
         num_deferrable_running, num_deferrable_waiting: number of deferrable requests among the running and
             the waiting ones. Running deferrable requests may be paused.
-        num_drafted_tokens, num_accepted_tokens: number of drafted tokens, and of those that were accepted.
+        num_drafted_tokens, num_accepted_tokens: number of drafted tokens, and number of accepted ones.
         component_uses: call statistics of the components that the engine calls.
-        num_prompt_tokens, num_prompt_cached: number of tokens of the prompts that were started, and of those
-            that came from the prefix cache.
+        num_prompt_tokens, num_prompt_cached: number of tokens of all started prompts, and number of these
+            tokens that came from the prefix cache.
         num_drafted_output: number of generated tokens that were drafted.
         num_evicted_tokens: number of tokens that the prefix cache has evicted.
-        num_images_encoded, num_images_found: number of images in prompts that were encoded, and of those that were kept
-            from an earlier time. Images in cached prefixes count in neither.
+        num_images_encoded, num_images_found: number of images in prompts that were encoded, and number of
+            images whose encoding was still kept. Neither number includes images in cached prefixes.
         num_steps: number of steps.
         step_seconds: seconds of each phase of the steps.
-        idle_seconds: seconds in which the engine process had nothing to do; 0 for an engine in the process of its client.
-        live_gaps, deferrable_gaps: seconds between two tokens of a request, by class of the request; None if the
-            engine generates nothing.
+        idle_seconds: seconds in which the engine process had nothing to do; 0 for an engine in the process of
+            its client.
+        live_gaps, deferrable_gaps: seconds between two tokens of a request, by class of the request; None if
+            the engine generates nothing.
     """
 
     num_running: int
@@ -112,8 +113,8 @@ class EngineInfo(msgspec.Struct, tag="ready", kw_only=True):
         quantization: scheme by which the weights were quantized at loading; None: not quantized.
         kv_cache_dtype: dtype of the KV cache; "" if the engine has none.
         labels: names of the logits, in order, if the task is "classify".
-        logits_processors: names of the logits processors for which requests can ask, in the order in which they
-            run.
+        logits_processors: names of the logits processors for which requests can ask, in the order in which
+            they run.
         activation: "sigmoid", "softmax" or "identity", which turns the logits into scores, if the task is
             "classify"; else "".
         adapters: adapters that were loaded at the start.
@@ -164,15 +165,16 @@ class EngineFailed(msgspec.Struct, tag="failed"):
 
 
 class EngineReport(msgspec.Struct, tag="report"):
-    """What has changed in an engine's prefix cache, and how fast the engine computes, for a router.
+    """Report of an engine for a router: changes in the prefix cache, and the engine's speed.
 
     Attributes:
         number: number of the report, from 1.
-        is_whole: whether `added` is all that is cached; else it is what has come since the report before.
+        is_whole: whether `added` has all cached prefixes. If False, it has the prefixes added since the
+            previous report.
         block: number of tokens of a block; 0 if the engine caches no prefixes.
-        added, removed: hashes of prefixes of whole blocks (see `core.schedule.cache.prefix_hash`), 8 bytes each in the order of
-            the machine.
-        tokens_per_s: prompt tokens computed per second, lately; 0.0: not measured yet.
+        added, removed: hashes of prefixes of whole blocks (see `core.schedule.cache.prefix_hash`), 8 bytes
+            each, in the machine's byte order.
+        tokens_per_s: recent number of prompt tokens computed per second; 0.0: not measured yet.
     """
 
     number: int

@@ -62,7 +62,7 @@ class ComponentError(ConfigError):
 
 
 class PluginError(LLMFWError):
-    """A plugin package is broken. Raised in strict mode, where no plugin is skipped, and if a plugin ends the server."""
+    """A plugin package is broken. Raised only in strict mode, and if a plugin ends the server."""
 
 
 class RequestError(LLMFWError):
@@ -102,7 +102,7 @@ class MissingScopeError(RequestError):
 
     Args:
         scope: name of the scope.
-        what: what needs it, such as "GET /v1/files".
+        what: the route or feature that needs the scope, such as "GET /v1/files".
     """
 
     def __init__(self, scope: str, what: str) -> None:
@@ -154,7 +154,7 @@ class StorageFullError(StorageError):
 
 
 class StorageDamagedError(StorageError):
-    """A store's own files, such as a database, are damaged. A retry does not help before the operator restores them."""
+    """A store's own files, such as a database, are damaged. Retries fail until the operator restores them."""
 
 
 class ContentLostError(StorageError):
@@ -182,7 +182,7 @@ class RateLimitError(TenantLimitError):
 
 
 class NotReadyError(OverloadedError):
-    """An operator has made the server take no requests for now.
+    """An operator has stopped the server from taking requests for now.
 
     Args:
         code: a short machine-readable reason.
@@ -232,7 +232,7 @@ class EngineRestartingError(EngineDeadError):
 class EngineLostError(EngineDeadError):
     """The engine has ended and is not restarted.
 
-    The server ends, so that its service manager can act on that.
+    The server exits, so that its service manager can react.
     """
 
     exit_code = 70  # EX_SOFTWARE of sysexits.h

@@ -1,4 +1,4 @@
-"""Histograms of durations: how many fell between which bounds. Plain data that msgspec can encode."""
+"""Histograms of durations: the number of durations in each bucket. Plain data that msgspec can encode."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class Histogram(msgspec.Struct, array_like=True):
     """Durations since start, by size.
 
     Attributes:
-        bounds: upper bounds in seconds, ascending. A duration counts in the first bucket whose bound it does not
-            exceed.
+        bounds: upper bounds in seconds, ascending. A duration counts in the first bucket whose bound it does
+            not exceed.
         counts: number of durations in each bucket: one more than bounds, the last without a bound.
         seconds: sum of the durations.
     """

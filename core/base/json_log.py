@@ -16,7 +16,7 @@ FIELDS = "llmfw_fields"
 def with_fields(fields: dict[str, Any]) -> dict[str, Any]:
     """Return the argument `extra` of a log call that adds members to the record's object.
 
-    Lines of text show the message alone.
+    Log lines in text format show only the message.
     """
     return {FIELDS: fields}
 

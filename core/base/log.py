@@ -29,14 +29,15 @@ MAX_TEXT = 65_536
 
 
 ENGINE = "llmfw_engine"
-"""Name of the attribute of a record that has the number of the engine that logs, if the server has several."""
+"""Name of a record's attribute with the number of the engine that logs, if the server has several."""
 
 
 class LineHandler(logging.StreamHandler[TextIO]):
-    """Writes log records to a stream, such that clients' text cannot forge lines or move the terminal's cursor.
+    """Writes log records to a stream. Clients' text cannot forge lines or move the terminal's cursor.
 
-    Leaves out the middle of texts that are longer than MAX_TEXT. Control characters in a message are escaped, and the lines of a traceback are indented. To log a message
-    of several lines, which must not contain clients' text, pass `extra=SEVERAL_LINES`.
+    Leaves out the middle of texts that are longer than MAX_TEXT. Control characters in a message are escaped,
+    and the lines of a traceback are indented. To log a message of several lines, which must not contain
+    clients' text, pass `extra=SEVERAL_LINES`.
     """
 
     def format(self, record: logging.LogRecord) -> str:

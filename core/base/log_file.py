@@ -11,7 +11,8 @@ from .user_path import user_path
 class LogFile:
     """A text stream that appends to a file, and opens it again if it is no longer at its path.
 
-    Each `write` is one system call, so lines of several processes do not mix. Looks at the path before each write.
+    Each `write` is one system call, so lines of several processes do not mix. Looks at the path before each
+    write.
 
     Args:
         path: path of the file; its folder must exist.

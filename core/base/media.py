@@ -3,8 +3,8 @@
     prompt    [ text | span of an image ........ | text ]
     token_id           [ <img> <img> <img> ]                 one for each row that the model's encoder computes
 
-In the prefix cache, an image is a run of numbers below 0 that depend on its pixels and on how they are processed:
-equal images are a common prefix, as equal text is.
+In the prefix cache, an image is a run of numbers below 0 that depend on its pixels and on how they are
+processed: equal images are a common prefix, as equal text is.
 """
 
 from __future__ import annotations
@@ -63,12 +63,13 @@ class MediaSpan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     Attributes:
         offset: index of its first token in the prompt.
-        length: number of tokens from its first to its last, with those between that the model reads as text.
+        length: number of tokens from its first to its last, including tokens in between that the model reads
+            as text.
         key: 32 bytes that identify the pixels and how they were processed.
         token_id: token in the place of each row of the encoder's output.
         tensors: what the model's encoder reads, by the name of its argument.
         positions: rotary positions of the span's tokens, int64: [3, length]; None: positions are indices.
-        shift: difference of the rotary position from the index, for the text after the span.
+        shift: difference between rotary position and index, for the text after the span.
     """
 
     offset: int
@@ -98,7 +99,7 @@ class MediaPrompt(msgspec.Struct, frozen=True):
 
 
 def cache_ids(token_ids: TokenIds, spans: Sequence[MediaSpan]) -> TokenIds:
-    """Return the numbers by which the prefix cache knows a prompt: its token ids, and for images their own numbers."""
+    """Return the numbers that identify a prompt in the prefix cache: token ids, and numbers for images."""
     found = token_ids.copy()
     for span in spans:
         found[span.offset : span.end] = _numbers(span.key, span.length)[: max(0, len(found) - span.offset)]
@@ -106,10 +107,10 @@ def cache_ids(token_ids: TokenIds, spans: Sequence[MediaSpan]) -> TokenIds:
 
 
 def shared_length(spans: Sequence[MediaSpan], length: int, page_size: int) -> int:
-    """Return how much of a common prefix of `length` tokens is certainly the same, in whole pages.
+    """Return the length of the part of a common prefix that is certainly the same, in whole pages.
 
-    If the prefix ends among the first LEAST_SHARED positions of an image, those could be another image's, by chance or
-    by intent. The prefix is then taken to end before the image.
+    If the prefix ends among the first LEAST_SHARED positions of an image, these positions could belong to
+    another image, by chance or by intent. The returned length then ends before the image.
     """
     for span in reversed(spans):
         length -= length % page_size

@@ -21,8 +21,9 @@ class RecentLogHandler(LineHandler):
 
     Args:
         ring: the ring.
-        keeps_messages: whether the lines have all texts, such as messages of exceptions. If not, they have the fixed words of llmfw's own messages, with
-            numbers but without other texts, and tracebacks without messages: any other text may quote a request.
+        keeps_messages: whether lines keep all texts, such as exception messages. If False, lines keep only
+            numbers, the fixed words of llmfw's own messages, and tracebacks without messages, because any
+            other text may quote a request.
     """
 
     def __init__(self, ring: TextRing, *, keeps_messages: bool = False) -> None:
@@ -34,7 +35,7 @@ class RecentLogHandler(LineHandler):
         """Write a record."""
         try:
             line = self.format(record)
-        except Exception as error:  # noqa: BLE001 - an exception that is logged may be anybody's
+        except Exception as error:  # noqa: BLE001 - a logged exception may come from any code
             line = f"A line of {record.name} could not be kept: {type(error).__name__}"
         self.stream.write(f"{line}\n")
 
@@ -54,7 +55,7 @@ class RecentLogHandler(LineHandler):
 
 
 def _numbers_of(args: Any) -> Any:
-    """Return the arguments of a message with LEFT_OUT in place of what is not a number."""
+    """Return the arguments of a message, with LEFT_OUT in place of each argument that is not a number."""
     if isinstance(args, Mapping):
         return {name: _number(value) for name, value in args.items()}
     return tuple(map(_number, args or ()))

@@ -1,5 +1,7 @@
-"""Commands about the engines of a server that has several, and the answers. No engine gets them: the API process carries
-them out."""
+"""Commands about the engines of a server with several engines, and the answers.
+
+The API process carries out these commands itself, and sends them to no engine.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ class ListReplicas(msgspec.Struct, frozen=True, tag="list_replicas"):
 
 
 class DrainReplica(msgspec.Struct, frozen=True, tag="drain_replica"):
-    """Send an engine no new requests; those that it has run to their end. The answer is a `ReplicaInfo`.
+    """Send an engine no new requests. Its current requests run to their end. The answer is a `ReplicaInfo`.
 
     Attributes:
         index: number of the engine.
@@ -35,16 +37,16 @@ class UndrainReplica(msgspec.Struct, frozen=True, tag="undrain_replica"):
 
 
 class AddReplica(msgspec.Struct, frozen=True, tag="add_replica"):
-    """Start another engine, and send it requests once it is ready. The answer, which comes then, is a `ReplicaInfo`."""
+    """Start another engine, and use it once it is ready. The answer, sent then, is a `ReplicaInfo`."""
 
 
 class RemoveReplica(msgspec.Struct, frozen=True, tag="remove_replica"):
-    """Drain an engine, and end its process. The answer, which comes then, is a `ReplicaInfo`.
+    """Drain an engine, and end its process. The answer, sent afterwards, is a `ReplicaInfo`.
 
     Attributes:
         index: number of the engine.
-        timeout_s: longest time to wait for its requests, in seconds. Another engine then continues those that still run; if
-            no request may be continued, nothing changes.
+        timeout_s: longest time to wait for its requests, in seconds. Another engine then continues those that
+            still run. If the server does not allow requests to continue elsewhere, nothing changes.
     """
 
     index: int
@@ -56,16 +58,20 @@ class ReplicaInfo(msgspec.Struct, frozen=True, tag="replica", omit_defaults=True
 
     Attributes:
         index: its number.
-        state: "starting": it is being added; "running"; "draining": it gets no new requests, and still has some; "drained": it has none
-            any more; "restarting": it has died or hung, and is being started again; "failed": it is given up; "asleep"; "removed".
+        state: "starting": it is being added; "running"; "draining": it gets no new requests, and still has
+            some; "drained": it has no requests left; "restarting": it has died or hung, and is being started
+            again; "failed": it is given up; "asleep"; "removed".
         num_waiting: number of its requests without output.
         num_running: number of its requests with output.
-        queued_tokens: number of prompt tokens that the waiting ones need computed.
-        queued_s: seconds that computing these takes, as the router estimates it; missing: its speed has not been measured.
-        tokens_per_s: prompt tokens that it computes per second, as measured lately; 0: not measured, or no router asks for it.
-        cached_tokens: number of tokens in its prefix cache, as it has reported; 0: it does not report, as no router asks for it.
+        queued_tokens: number of prompt tokens still to be computed for its waiting requests.
+        queued_s: estimated seconds to compute these tokens; missing: the engine's speed has not been
+            measured.
+        tokens_per_s: prompt tokens that it computes per second, by recent measurements; 0: not measured, or
+            no router asks for it.
+        cached_tokens: number of tokens in its prefix cache, by its last report; 0: no reports, because no
+            router asks for them.
         num_restarts: number of times that it was restarted.
-        outage: why it takes no requests now; missing: it can.
+        outage: why it takes no requests now; missing: it takes requests.
     """
 
     index: int
@@ -96,7 +102,7 @@ ReplicaCommand = ListReplicas | DrainReplica | UndrainReplica | AddReplica | Rem
 
 
 def one_engine() -> RequestError:
-    """Return the error for these commands on a server that has one engine, and no other to compare it with."""
+    """Return the error for these commands on a server that has only one engine."""
     return RequestError(
         "this server has one engine; start it with --replicas or --max-replicas", code="unsupported_operation"
     )

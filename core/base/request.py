@@ -181,8 +181,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, tag="add", omit_default
         prompt_logprobs: as `logprobs`, but for the tokens of the prompt, reported on the first event. The
             engine then computes the prompt from the token before `prompt_logprobs_start` on, even if more of
             it is cached.
-        prompt_logprobs_start: index of the first prompt token whose log probability is reported, from 1 to the
-            prompt's last one. The first token of a prompt has none.
+        prompt_logprobs_start: index of the first prompt token whose log probability is reported, from 1 to
+            the prompt's last one. The first token of a prompt has none.
         grammar: grammar that the output must match; None: no constraint.
         thinking: markers of the model's thinking; set if a grammar applies only after the thinking, or if the
             thinking has a budget.
@@ -201,21 +201,23 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, tag="add", omit_default
         prompt_logprob_token_ids: as `logprob_token_ids`, but for the positions of the prompt's tokens. Needs
             `prompt_logprobs`.
         constrained_logprobs: whether `logprobs` are computed after grammar, penalties, bias, allowed tokens,
-            bad words, `min_tokens` and logits processors, but before temperature. If False, they are the model's own.
+            bad words, `min_tokens` and logits processors, but before temperature. If False, they are the
+            model's own.
         may_restart: whether the reader of the events accepts that the output starts over
             (`TokenEvent.restarted`). The engine ignores this field.
         fields: values of request fields of plugins (see `core.interfaces.request_field`), by name: plain
             data. A field that the client left out, and that has no default, is not in it.
-        tenant_max_requests: maximum number of the tenant's requests that wait or run, of which this would be one;
-            None: the engine's `max_tenant_requests`.
-        tenant_max_queued: the same for those that wait, if the tenant is an API key; None: no limit.
-        replica: number of the engine that has to run the request, if there are several; None: a router chooses. An engine
-            ignores this field.
+        tenant_max_requests: maximum number of the tenant's requests that wait or run, of which this would be
+            one; None: the engine's `max_tenant_requests`.
+        tenant_max_queued: maximum number of the tenant's requests that wait, if the tenant is an API key;
+            None: no limit.
+        replica: number of the engine that has to run the request, if there are several; None: a router
+            chooses. An engine ignores this field.
         adapter: name of the loaded adapter to generate with; empty: the model alone.
         media: images in the prompt, in order.
-        output: tokens that another engine has already generated for the request. The engine continues after them as if it
-            had generated them: they count for `max_tokens`, penalties, grammar and the rest, and are in no event. Cannot be
-            combined with `prompt_logprobs`.
+        output: tokens that another engine has already generated for the request. The engine continues after
+            them as if it had generated them: they count for `max_tokens`, penalties, grammar and the rest,
+            and are in no event. Cannot be combined with `prompt_logprobs`.
     """
 
     id: str
@@ -259,8 +261,8 @@ class EmbedRequest(msgspec.Struct, frozen=True, kw_only=True, tag="embed", omit_
         dimensions: number of dimensions that the vectors are truncated to; None: not truncated.
         deferrable: whether the request runs only in the capacity that other requests leave.
         tenant, tenant_is_key, timeout_s, tenant_max_requests, tenant_max_queued: as in `Request`.
-        type_ids: type of each token of each prompt, for a model that classifies: 0, or 1 in the second text of
-            a pair; empty: all 0.
+        type_ids: type of each token of each prompt, for a model that classifies: 0, or 1 in the second text
+            of a pair; empty: all 0.
     """
 
     id: str
@@ -352,8 +354,8 @@ class TokenEvent(msgspec.Struct, array_like=True):
         error_kind: name of the exception's class, with finish_reason "error". If the client is at fault, the
             class is one of `llmfw.core.base.errors`.
         logprobs: log probability of each of `token_ids`, if the request asks for them.
-        prompt_logprobs: log probability of each prompt token from `Request.prompt_logprobs_start` on, on the first event, if the
-            request asks for them.
+        prompt_logprobs: log probability of each prompt token from `Request.prompt_logprobs_start` on, on the
+            first event, if the request asks for them.
         error_param: the parameter at fault, if the exception is a RequestError that names one.
         vectors: vectors of an `EmbedRequest`, [number of prompts, dimensions] in float32, little-endian.
         wait: place in the queue, for a request that waits. An event with a `wait` has no tokens and does not

@@ -1,7 +1,8 @@
 """The file format of traces of requests: arrival times, lengths, and the ids of the prompts' blocks.
 
-It is Mooncake's public format, one JSON object per line, and that of `llmfw serve --record-requests`, which has the
-same fields and additional, optional ones. A trace has no tokens, only ids of blocks: equal ids mean equal prefixes.
+This is Mooncake's public format, with one JSON object per line. `llmfw serve --record-requests` writes the
+same fields and further, optional ones. A trace has no tokens, only ids of blocks: equal ids mean equal
+prefixes.
 """
 
 from __future__ import annotations

@@ -13,5 +13,5 @@ def names_secret(name: str) -> bool:
 
 
 def is_secret_option(key: str) -> bool:
-    """Return whether an option of a component, such as "observer.x.token", is a secret, whatever its kind is called."""
+    """Return whether an option of a component of any kind, such as "observer.x.token", is a secret."""
     return names_secret(key.rpartition(".")[2])

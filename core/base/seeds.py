@@ -1,4 +1,4 @@
-"""Seeds of requests that bring none. They are derived by SplitMix64 (Steele, Lea and Flood, 2014), without numpy."""
+"""Seeds for requests without a seed, derived by SplitMix64 (Steele, Lea and Flood, 2014), without numpy."""
 
 from __future__ import annotations
 

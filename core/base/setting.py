@@ -35,8 +35,8 @@ class Setting:
         turns_off: whether the option is a flag that sets the field to False.
         is_secret: whether the value is never shown.
         is_local: whether environment variables and the config file cannot set it.
-        check: function that returns what to give in place of a value, or "" for a right one, if the type does
-            not say all.
+        check: function that returns the end of an error message about a value, such as "write NAME=PATH", or
+            "" for a valid value; for rules that the type does not express.
     """
 
     help: str
@@ -75,10 +75,10 @@ class Declared:
         return self.setting.flag or f"--{self.field.replace('_', '-')}"
 
     def fault(self, value: object, of: Any = None) -> str:
-        """Return what is wrong with a value, as text that completes "… is"; "" if it is allowed.
+        """Return the fault of a value, as text that completes "… is"; "" if the value is allowed.
 
         Args:
-            of: type that the value must have; None: that of the field.
+            of: type that the value must have; None: the field's type.
         """
         wrong = fault_of(value, self.annotation if of is None else of)
         if not wrong and value is not None and (check := self.setting.check) is not None:

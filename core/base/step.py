@@ -216,11 +216,11 @@ class StepInput(msgspec.Struct, frozen=True, omit_defaults=True):
         scored: prompt tokens whose log probabilities must be computed.
         row_tokens: known tokens of sequences with logits processors.
         states: copies of states.
-        adapters: number of each sequence's adapter slot, from 1, and 0 for a sequence without an adapter: [B]; empty: no
-            sequence has one.
+        adapters: number of each sequence's adapter slot, from 1, and 0 for a sequence without an adapter:
+            [B]; empty: no sequence has one.
         images: images in the step.
-        rotary: rotary positions of the tokens, on three axes, for models that count images' positions so: [3, T];
-            empty: they are `positions`.
+        rotary: rotary positions of the tokens, on three axes, for models that count images' positions so: [3,
+            T]; empty: they are `positions`.
     """
 
     tokens: Ints

@@ -128,7 +128,7 @@ def _check_sizes(step: StepInput) -> None:
 
 
 def _check_images(step: StepInput) -> None:
-    """Check where a step's tokens take rows of images, and its rotary positions."""
+    """Check which image rows the tokens of a step take, and the rotary positions of the step."""
     if step.rotary.size and (step.rotary.dtype != np.int64 or step.rotary.shape != (3, step.num_tokens)):
         raise ValueError(
             f"rotary is {step.rotary.dtype} {list(step.rotary.shape)}; it must be int64 {[3, step.num_tokens]}"

@@ -1,4 +1,4 @@
-"""What the last steps of an engine computed: the command that asks for it, and its answer."""
+"""The command that asks what the last steps of an engine computed, and the answer."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ class ViewSteps(msgspec.Struct, frozen=True, tag="view_steps"):
     The engine records steps only for two seconds after each of these commands.
 
     Attributes:
-        after: number of a step; only later ones are returned. A number from the future, such as one of an engine
-            that has been restarted since, counts as 0.
+        after: number of a step; only later ones are returned. A number from the future, such as one of an
+            engine that has been restarted since, counts as 0.
     """
 
     after: int = 0
@@ -26,8 +26,8 @@ class StepView(msgspec.Struct, array_like=True, frozen=True, gc=False):
         at: time of its planning, in seconds since the epoch.
         requests: number of each request in it, as in `RequestView`.
         counts: number of tokens that each request computed in it.
-        kinds: for each request, 0: the last token and drafts after it; 1: tokens of the prompt, or tokens
-            that are computed again after a retraction.
+        kinds: kind of each request's tokens in it; 0: the last token and drafts after it; 1: tokens of the
+            prompt, or tokens that are computed again after a retraction.
     """
 
     number: int
@@ -68,7 +68,7 @@ class StepsView(msgspec.Struct, frozen=True, tag="steps"):
         steps: the steps, in order, at most 200.
         running: running requests, at most 1,000.
         waiting: waiting requests in the order in which the policy would admit them, at most 100.
-        ended: requests of `steps` that neither run nor wait any more.
+        ended: requests of `steps` that have ended.
         num_waiting: number of all waiting requests.
     """
 

@@ -1,4 +1,4 @@
-"""Keeps the last bytes of a text in a buffer of fixed size, which may be memory shared with another process."""
+"""Keeps the last bytes of a text in a buffer of fixed size, which another process may share."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ _TOTAL = struct.Struct("<Q")
 
 
 class TextRing:
-    """A text stream that keeps the end of what is written to it.
+    """A text stream that keeps only the end of the written text.
 
-    The buffer holds the number of bytes that were written (8 bytes, little-endian), and then the ring. Another
-    process may read the buffer at any time, also after the writer was killed.
+    The buffer holds the number of bytes that were written (8 bytes, little-endian), and then the ring.
+    Another process may read the buffer at any time, also after the writer was killed.
 
     Args:
         buffer: the memory; zeros, or a ring that another `TextRing` has written to.
@@ -22,7 +22,7 @@ class TextRing:
         self._ring = buffer[_TOTAL.size :]
 
     def write(self, text: str) -> int:
-        """Append a text; return its number of characters. Of a text that is longer than the ring, keeps the end."""
+        """Append a text; return its number of characters. Keeps only the end of a text that is too long."""
         size = len(self._ring)
         data = text.encode("utf-8", "backslashreplace")
         total = self._total() + len(data)
@@ -38,7 +38,7 @@ class TextRing:
         """Do nothing: nothing is buffered."""
 
     def text(self) -> str:
-        """Return what the ring holds, without the first line if its beginning was overwritten."""
+        """Return the text in the ring, without the first line if the start of that line was overwritten."""
         size, total = len(self._ring), self._total()
         if total <= size:
             return bytes(self._ring[:total]).decode(errors="replace")

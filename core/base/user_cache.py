@@ -7,5 +7,5 @@ from pathlib import Path
 
 
 def user_cache() -> Path:
-    """Return the folder `llmfw` in `$XDG_CACHE_HOME`, or in `~/.cache` if that is unset. It may not exist yet."""
+    """Return the folder `llmfw` in `$XDG_CACHE_HOME` (default: `~/.cache`). The folder may not exist yet."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "llmfw"

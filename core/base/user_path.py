@@ -14,7 +14,7 @@ def user_path(text: str | Path, what: str) -> Path:
     """Return a path with the home folder in place of `~` or `~USER`.
 
     Args:
-        what: what names the path, for the message, such as "--storage".
+        what: name of the setting that has the path, for the message, such as "--storage".
 
     Raises:
         ConfigError: there is no such user, or the user has no home folder.

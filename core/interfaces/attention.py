@@ -92,7 +92,7 @@ class AttentionBackend(ABC):
             dtype: dtype of queries, new keys and new values, and of the result of `forward`.
             stored_as: dtype of the storage.
         """
-        from .kv_dtype import dtype_name  # imports torch, which only callers of this have imported
+        from .kv_dtype import dtype_name  # imports torch, as callers have already
 
         return f"it keeps keys and values in the model's dtype, {dtype_name(dtype)}, not in {dtype_name(stored_as)}"
 
@@ -119,11 +119,11 @@ class AttentionBackend(ABC):
         num_pages: int,
         graph_sizes: Sequence[int],
     ) -> int:
-        """Return how much memory of the device the backend takes for steps, in bytes, in addition to the storage.
+        """Return the device memory in bytes that the backend takes for steps, in addition to the storage.
 
-        Counts what stays allocated, such as scratch memory and the buffers of CUDA graphs, but not tensors of a single
-        layer or step. On a GPU, the storage of keys and values gets as much less. Called for several numbers of pages,
-        before the storage is allocated.
+        Counts what stays allocated, such as scratch memory and the buffers of CUDA graphs, but not tensors of
+        a single layer or step. On a GPU, llmfw reduces the storage of keys and values by this amount. Called
+        for several numbers of pages, before the storage is allocated.
 
         By default, returns 0.
 

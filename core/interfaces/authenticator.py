@@ -18,18 +18,18 @@ class Principal(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         tenant: name of the tenant, 1 to 128 printable ASCII characters without spaces. The server puts the
-            authenticator's name before it, as in "jwt/alice", so that names of two authenticators differ. A
-            tenant owns its files, batches and responses, and has its share of the engine, as an API key has.
+            authenticator's name before it, as in "jwt/alice", so that names of two authenticators differ.
+            Like an API key, a tenant owns its files, batches and responses, and has its share of the engine.
         is_admin: whether the request has the rights of the admin key: /admin, and all that any tenant owns.
             `tenant` must then be "".
         expires_at: time in seconds since the epoch until which the server may keep this answer for the same
-            headers; None: it asks again for each request. A time in the past is a refusal, and one beyond the
-            year 9999 a wrong answer: it is in milliseconds.
+            headers; None: it asks again for each request. A time in the past counts as a refusal. A time
+            after the year 9999 is an invalid answer, because it is probably in milliseconds.
         scopes: names of `SCOPES`: what the tenant may do; None: everything. A request for a route whose scope
             is missing gets a 403. Must be None for the administrator, who may do everything.
-        limits: limits of the tenant; None: only those of the server. They hold for all that the tenant sends,
-            batches included, until another principal of the tenant has others. Must be None for the
-            administrator.
+        limits: limits of the tenant; None: only the server's limits. They apply to all requests of the
+            tenant, including batches, until a later principal of the tenant has other limits. Must be None
+            for the administrator.
     """
 
     tenant: str = ""
@@ -40,7 +40,7 @@ class Principal(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Refusal(msgspec.Struct, frozen=True):
-    """The credentials are of this authenticator's kind, and not valid: the client gets a 401.
+    """The credentials are of this authenticator's kind, but invalid: the client gets a 401.
 
     Attributes:
         message: text for the client, of at most 300 characters. Must not contain the credentials.
@@ -100,6 +100,6 @@ class Authenticator(ABC):
 
         Called on the event loop, for many requests at once. It may wait, as for a network, but must not
         block. After `--authentication-timeout` it is cancelled, and the client gets a 503. After None, the
-        next authenticator is asked; if all return None, the client gets a 401. If it raises, the client gets
-        a 500 that names the plugin. Only a `Principal` lets a request pass.
+        server asks the next authenticator; if all return None, the client gets a 401. If it raises, the
+        client gets a 500 that names the plugin. Only a `Principal` lets a request pass.
         """

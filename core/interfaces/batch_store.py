@@ -71,8 +71,8 @@ class BatchRecord(msgspec.Struct, frozen=True, kw_only=True):
         tenant: tenant that owns the job: the name of the API key that created it; "" if it was created
             without a key. The lines of the job run as requests of this tenant.
         line_crashes: lines without a result that a process was working on when it died, in ascending order.
-        adapters: hashes of the files of the adapters that lines name, by the adapters' names, when the input was
-            validated. The lines run with these alone.
+        adapters: for each adapter that a line names, the hash of its files at the time when the input was
+            validated: name → hash. Lines run only with adapters that still have this hash.
         num_crashes: number of times that the server died while it worked on the job as a whole instead of
             single lines, since the job entered its present state.
     """
@@ -123,7 +123,7 @@ class LineResult(msgspec.Struct, frozen=True):
 
 
 class BatchResults(ABC):
-    """The results of one job. Its methods raise the same exceptions as those of `BatchStore`."""
+    """The results of one job. The methods raise the same exceptions as the methods of `BatchStore`."""
 
     @abstractmethod
     async def add(self, results: Sequence[LineResult]) -> None:
@@ -149,7 +149,7 @@ class BatchStore(ABC):
     """Stores batch jobs. All methods are called on one event loop, which they must not block.
 
     Args:
-        folder: folder to store the jobs in; None: the user named none.
+        folder: folder to store the jobs in; None: the user chose no folder.
         options: an instance of the store's `Options`, passed by keyword, only to a store that has options.
 
     Raises:

@@ -1,7 +1,8 @@
 """The interface of a drafter, which cheaply guesses the next tokens of a sequence.
 
-The model computes all drafted tokens in one step, and the engine accepts those that it would have sampled one
-by one. So drafts change how many tokens a step adds, but never which tokens. See docs/speculation.md.
+The model computes all drafted tokens in one step. The engine accepts the drafted tokens that it would also
+have sampled one by one. So drafts change how many tokens a step adds, but never which tokens. See
+docs/speculation.md.
 
 A faulty drafter fails no request: if a drafter raises, or drafts an invalid token, llmfw logs that once with
 the name of the plugin, and generation continues without the drafter.
@@ -49,8 +50,8 @@ class SequenceDrafter(ABC):
     def draft(self, limit: int) -> Sequence[int]:
         """Return at most `limit` guessed next tokens, in order; none if there is no good guess.
 
-        Must not change the drafter's state. Each step that may compute drafts waits for this call, so the
-        call must not take longer for longer sequences. `limit` is 1 or more.
+        Must not change the drafter's state. Each step that may compute drafts waits for this call, so its
+        duration must not grow with the length of the sequence. `limit` is 1 or more.
         """
 
 
@@ -73,7 +74,7 @@ class Drafter(ABC):
     def begin_for(self, request: DraftedRequest) -> SequenceDrafter:
         """Return a drafter for the sequence of a request. The engine calls this; by default, calls `begin`.
 
-        A drafter overrides this if it needs to know the request. If it keeps data from one sequence for
-        others, it may use them only for requests with the same tenant and the same cache salt.
+        A drafter overrides this if it needs to know the request. A drafter that keeps data of one sequence
+        for other sequences may use the data only for requests with the same tenant and the same cache salt.
         """
         return self.begin()

@@ -1,11 +1,11 @@
-"""The interface of an eviction rule, which says which prefixes leave the prefix cache first.
+"""The interface of an eviction rule, which decides which prefixes leave the prefix cache first.
 
-The cache is a tree. An edge is a run of tokens in whole pages, and pages are evicted from the ends of the leaves
-that no request and no pin holds. The rule gives each such leaf a number, its rank. The cache keeps the leaves in
-a heap, and evicts the leaf with the smallest rank first.
+The cache is a tree. An edge is a run of tokens in whole pages, and pages are evicted from the ends of the
+leaves that no request and no pin holds. The rule gives each such leaf a number, its rank. The cache keeps the
+leaves in a heap, and evicts the leaf with the smallest rank first.
 
-A faulty rule fails no request: if a rule raises, returns an invalid value, or lowers a leaf's rank, llmfw logs
-that once with the name of the plugin. From then on, the least recently used leaf is evicted first.
+A faulty rule fails no request: if a rule raises, returns an invalid value, or lowers a leaf's rank, llmfw
+logs that once with the name of the plugin. From then on, the least recently used leaf is evicted first.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ class CacheLeaf:
         last_use: logical time of the last use, counted in lookups and inserts; 0 or more, below 2**48. Each
             use raises it.
         hits: number of admitted requests that found this leaf in the cache.
-        floor: largest rank of all leaves that were evicted before this leaf's last use. A rule that adds it to
-            a rank lets old popularity fade; see the bundled rule `size`.
+        floor: largest rank of all leaves that were evicted before this leaf's last use. If a rule adds
+            `floor` to its ranks, old popularity fades; see the bundled rule `size`.
         created_at: time when the leaf's tokens were first cached.
         used_at: time of the last use.
     """
@@ -40,7 +40,7 @@ class CacheLeaf:
 
     @property
     def num_pages(self) -> int:
-        """Number of pages, 1 or more. Becomes smaller if the leaf is split, or loses its last pages."""
+        """Number of pages, 1 or more. Decreases if the leaf is split, or loses its last pages."""
         raise NotImplementedError
 
     @property
@@ -50,7 +50,7 @@ class CacheLeaf:
 
     @property
     def salt(self) -> str:
-        """Cache salt of the requests that may use the leaf; "" if they have none. Takes a walk up the tree."""
+        """Cache salt of the requests that may use the leaf; "" for no salt. Reading it walks up the tree."""
         raise NotImplementedError
 
 
@@ -67,10 +67,10 @@ class EvictionRule(ABC):
     def rank(self, leaf: CacheLeaf) -> float:
         """Return a leaf's rank, a finite float or int; the leaf with the smallest rank is evicted first.
 
-        The rank of a leaf must never decrease: neither when the leaf is used or hit, nor when it loses pages,
-        nor as time passes. The cache computes it when the leaf may first be evicted, and again before it
-        evicts the leaf. A rank should change only when the leaf does: ranks that change by themselves cost a
-        pass over all leaves for each step that evicts.
+        The rank of a leaf must never decrease: not when the leaf is used or hit, not when it loses pages, and
+        not as time passes. The cache computes the rank when the leaf may first be evicted, and again before
+        it evicts the leaf. A rank should change only when the leaf changes. If ranks change with time alone,
+        each step that evicts needs a pass over all leaves.
 
         Called up to a few times for each request, in the engine's thread: it should take less than a
         microsecond. Must not change or keep the leaf.
@@ -79,9 +79,10 @@ class EvictionRule(ABC):
     def expires_at(self, leaf: CacheLeaf) -> float | None:
         """Return the time at which to remove a leaf although there is room; None: never.
 
-        The time may move when the leaf is used. The cache asks when the leaf may first be evicted, and again at
-        that time; it removes the leaf if the time has not moved. Leaves that requests or pins hold stay until
-        they are released. A step removes up to 256 leaves; an idle engine removes them when their time comes.
+        The time may move when the leaf is used. The cache asks when the leaf may first be evicted, and again
+        at that time; it removes the leaf if the time has not moved. Leaves that requests or pins hold stay
+        until they are released. A step removes up to 256 leaves; an idle engine removes them when their time
+        comes.
 
         Called only if a rule overrides it. Must not change or keep the leaf.
         """

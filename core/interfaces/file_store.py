@@ -47,7 +47,7 @@ class FileStore(ABC):
     """Stores files. All methods are called on one event loop, which they must not block.
 
     Args:
-        folder: folder to store the files in; None: the user named none.
+        folder: folder to store the files in; None: the user chose no folder.
         options: an instance of the store's `Options`, passed by keyword, only to a store that has options.
 
     Raises:
@@ -110,8 +110,7 @@ class FileStore(ABC):
         Args:
             purpose: purpose of the files to return; None: all purposes.
             tenants: owners of the files to return; None: all files.
-            after: id of a file, which may no longer exist; only files after this id in the order are
-                returned.
+            after: id of a file, which may no longer exist; only files with larger ids are returned.
         """
 
     @abstractmethod

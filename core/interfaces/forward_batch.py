@@ -25,8 +25,8 @@ class ForwardBatch:
         page_size: number of tokens in one page.
         is_static: whether this step runs in a CUDA graph (see `AttentionBackend.graph_unsupported`). If so,
             every sequence has one token, and these tensors have the same addresses in all such steps of B
-            sequences. Some sequences may be padding: they have length 1 and share one row, whose page belongs
-            to no sequence.
+            sequences. Some sequences may be padding: padding has length 1, and shares one row, whose page
+            belongs to no sequence.
     """
 
     positions: npt.NDArray[np.int64]

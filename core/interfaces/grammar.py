@@ -18,8 +18,8 @@ The kinds of `GrammarSpec` that a backend may receive:
                     {"type": "tags_with_separator", "tags": [TAG, ...], "separator": TEXT,
                      "at_least_one": BOOL, "stop_after_first": BOOL}
 
-xgrammar introduced the format of `structural_tag`. A text in a format may be, or contain, the text of a
-special token. This text then stands for the token itself.
+xgrammar introduced the format of `structural_tag`. If a text in a format is or contains the text of a special
+token, this text stands for the token itself.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Grammar(ABC):
     def forced(self) -> Sequence[int]:
         """Return the tokens of the only possible continuation; empty if the grammar allows several.
 
-        The continuation's text must be tokenized as the model's tokenizer does it.
+        The tokens must be those that the model's tokenizer gives for the continuation's text.
         """
 
     @abstractmethod
@@ -83,7 +83,8 @@ class GrammarBackend(ABC):
             options.
 
     Raises:
-        RequestError: no output with this tokenizer can be constrained. Requests with a grammar are refused with this message.
+        RequestError: no output with this tokenizer can be constrained. Requests with a grammar are refused
+            with this message.
     """
 
     class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -137,7 +138,7 @@ class GrammarBackend(ABC):
         """
 
     def hasten(self, mask: npt.NDArray[np.int32]) -> bool:
-        """Restrict a mask to tokens that bring the output nearer to its end; return whether the mask changed.
+        """Restrict a mask to tokens that bring the output closer to its end; return whether the mask changed.
 
         Called shortly before `max_tokens`, so that the output becomes complete instead of being truncated.
         The finish reason of such an output is still "length". By default, changes nothing.

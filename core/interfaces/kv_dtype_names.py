@@ -1,6 +1,6 @@
 """Names of the dtypes in which keys and values can be stored, for `--kv-cache-dtype`.
 
-Importing this module is cheap, because the corresponding torch dtypes and the conversions are in `kv_dtype`.
+Importing this module is cheap, because it does not import torch. The torch dtypes are in `kv_dtype`.
 """
 
 from __future__ import annotations

@@ -11,16 +11,16 @@ class LayerSpec:
 
     Attributes:
         index: position among the model's attention layers, from 0.
-        num_heads, num_kv_heads: number of query heads, and of KV heads; the first is a multiple of the
-            second.
+        num_heads, num_kv_heads: number of query heads, and number of KV heads; num_heads is a multiple of
+            num_kv_heads.
         head_dim, v_head_dim: dimension of a query or key head, and of a value head.
         scale: factor applied to query·key before the softmax.
         sliding_window: number of tokens that a token attends to, up to and including itself; None: all.
         softcap: bound of the scores, which become `softcap * tanh(score / softcap)`; None: scores stay
             unchanged.
         has_sinks: whether the softmax has one learned extra logit per head (gpt-oss).
-        position: position among all layers of the model, from 0; None: that is `index`, as all layers have
-            attention.
+        position: position among all layers of the model, from 0; None: equal to `index`, because all layers
+            have attention.
     """
 
     index: int

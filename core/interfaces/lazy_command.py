@@ -32,7 +32,7 @@ class LazyCommand(click.Command):
         module, _, attribute = self._path.partition(":")
         try:
             found: click.Command = getattr(import_module(module), attribute)
-        except Exception as error:  # whatever a foreign module raises is the cause to report
+        except Exception as error:  # any exception of a plugin's module is the cause to report
             cause = f"{type(error).__name__}: {error}"
             raise PluginError(f"command {self.name!r} ({self._path}) cannot be imported: {cause}") from error
         return found

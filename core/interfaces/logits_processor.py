@@ -4,12 +4,13 @@
     process()               [ b  d ]            once for each step, with a copy of their rows
     sampled            [ a  b' c  d' e ]
 
-Processors run last: after grammars, penalties, bias and banned tokens, and before temperature, top_k, top_p and
-min_p. So a processor sees which tokens are allowed, and cannot allow others: a logit of minus infinity stays so.
+Processors run last: after grammars, penalties, bias and banned tokens, and before temperature, top_k, top_p
+and min_p. So a processor sees which tokens are allowed, and cannot allow others: a logit of minus infinity
+stays so.
 
-A faulty processor ends only requests that ask for it. If `process` raises, returns something other than logits,
-or leaves a row with NaN, with infinity or without an allowed token, the requests of these rows end with an error
-that names the plugin, and the log says why. Importing this module does not import torch.
+A faulty processor ends only requests that ask for it. If `process` raises, returns something other than
+logits, or leaves a row with NaN, with infinity or without an allowed token, the requests of these rows end
+with an error that names the plugin. The log gives the reason. Importing this module does not import torch.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ class ProcessedRows(ABC):
     """The R rows of one call of `process`. Valid during the call only.
 
     Attributes:
-        states: what `begin` returned for the request of each row: [R].
+        states: the state that `begin` returned for the request of each row: [R].
         prompt_lens: number of prompt tokens of each row, int64, on the host: [R].
         positions: position of the token to sample, which is the number of tokens so far, prompt and output,
             int64, on the host: [R].
@@ -89,8 +90,8 @@ class ProcessedRows(ABC):
     def uniform(self, stream: int = 0) -> torch.Tensor:
         """Return a random number in [0, 1) for each row, float64, on the device: [R].
 
-        A number depends on the request's seed, the position, the processor's name and `stream`, and on nothing
-        else. A processor that needs several numbers for a row uses several streams.
+        A number depends only on the request's seed, the position, the processor's name and `stream`. A
+        processor that needs several numbers for a row uses several streams.
         """
 
     @abstractmethod
@@ -108,8 +109,8 @@ class LogitsProcessor(ABC):
     The engine builds one object of each chosen class when it starts, after the weights have been read, and
     calls it in its main thread. Several processors run in the order in which the option names them.
 
-    What `process` returns for a row may depend only on the row's logits, tokens, state, positions and random
-    numbers: then a request with a seed gets the same tokens, whatever else runs.
+    The result of `process` for a row may depend only on the row's logits, tokens, state, positions and random
+    numbers. Then a request with a seed gets the same tokens, independent of other requests.
 
     Args:
         context: the model and the device.
@@ -117,8 +118,8 @@ class LogitsProcessor(ABC):
 
     Attributes:
         context, options: the constructor's arguments.
-        needs_tokens: whether `process` calls `rows.tokens`. llmfw then keeps the tokens of rows that ask on the
-            device: 4 bytes for each token, and for each such row as many as the longest one has.
+        needs_tokens: whether `process` calls `rows.tokens`. llmfw then keeps the tokens of rows that ask on
+            the device. Each of these rows takes 4 bytes for each token of the longest one.
     """
 
     needs_tokens: ClassVar[bool] = False
@@ -134,27 +135,27 @@ class LogitsProcessor(ABC):
 
     @abstractmethod
     def begin(self, request: ProcessedRequest) -> Any:
-        """Return the state of a request, such as its arguments; None: the request does not ask for the processor.
+        """Return the state of a request, such as its arguments; None if it does not ask for the processor.
 
-        Called when the request arrives, and each time it gets a place in the batch, for example after a retraction.
-        So equal requests must give equal states, and a state must not change. All other requests wait for the call,
-        so it must take microseconds.
+        Called when the request arrives, and each time it gets a place in the batch, for example after a
+        retraction. So equal requests must give equal states, and a state must not change. All other requests
+        wait for the call, so it must return within microseconds.
 
         Raises:
-            RequestError: the request is wrong. The client gets a 400 with the error's message. For any other exception,
-                the client gets a 500 that names the plugin. Other requests go on.
+            RequestError: the request is wrong. The client gets a 400 with the error's message. For any other
+                exception, the client gets a 500 that names the plugin. Other requests go on.
         """
 
     @abstractmethod
     def process(self, logits: torch.Tensor, rows: ProcessedRows) -> torch.Tensor:
         """Return the logits to sample from: float32, on the same device: [R, vocab].
 
-        Called once for each step in which rows ask, or more often if they have more than 16,777,216 logits
-        together. Minus infinity forbids a token; at least one token of each row must stay allowed.
+        Called once for each step with rows that ask, or several times if these rows have more than 16,777,216
+        logits in total. Minus infinity forbids a token; at least one token of each row must stay allowed.
 
-        Must not wait for the device, as `item()`, `tolist()`, `nonzero()` and boolean indices do: the next
-        step could not be prepared meanwhile. The number of operations should not depend on the number of rows.
-        The caller holds `torch.inference_mode()`.
+        Must not wait for the device, as `item()`, `tolist()`, `nonzero()` and boolean indices do, because the
+        engine prepares the next step meanwhile. The number of operations should not depend on the number of
+        rows. The caller holds `torch.inference_mode()`.
 
         Args:
             logits: copy of the rows' logits, float32: [R, vocab]. It may be changed, and returned.

@@ -1,11 +1,11 @@
-"""The interface of a media processor, which turns a prompt's text and its images into what a model reads.
+"""The interface of a media processor, which turns a prompt's text and images into a model's input.
 
     text     "… <image> …"                           the chat template has written one placeholder for each image
     images   [RGB, 8 bits]
         ──►  token ids [ … <image> <image> <image> … ]      and for each image a span and the encoder's tensors
 
-It runs in a process of its own, which a client's image may crash, and in the engine process once at the start. Importing
-this module imports neither torch nor transformers.
+A media processor runs in a separate process, because a client's image may crash it. It also runs once in the
+engine process, at the start. Importing this module imports neither torch nor transformers.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class MediaProcessor(ABC):
         """Read the model's files.
 
         Raises:
-            ModelError: the model has no processor of images, or one that cannot be used.
+            ModelError: the model has no image processor, or llmfw cannot use it.
         """
 
     @abstractmethod
@@ -46,5 +46,5 @@ class MediaProcessor(ABC):
             images: the images, at least one.
 
         Raises:
-            RequestError: the number of placeholders is not that of the images, or an image cannot be processed.
+            RequestError: the numbers of placeholders and of images differ, or an image cannot be processed.
         """

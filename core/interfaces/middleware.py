@@ -34,11 +34,11 @@ class HTTPMiddleware(ABC):
     The server builds one object of each chosen class when it starts, before the model is loaded.
 
     Attributes:
-        before_authentication: whether the middleware stands outside the checks of API keys, hosts and
-            origins, so that it sees requests of unknown clients. By default it stands inside of them.
+        before_authentication: whether the middleware runs before the checks of API keys, hosts and origins,
+            so that it sees requests of unknown clients. By default, it runs after these checks.
         skips_events: whether the events of a stream may bypass the function that the middleware passes as
-            `send`. It then sees the start of such a reply, which it must pass on at once, and its last
-            message. Each event of a stream otherwise costs a call or two.
+            `send`. The function then gets only the start of such a reply, which it must pass on at once, and
+            the last message. Otherwise, each event of a stream costs one or two calls.
     """
 
     before_authentication: ClassVar[bool] = False
@@ -58,14 +58,15 @@ class HTTPMiddleware(ABC):
     ) -> None:
         """Handle one HTTP request: await `app(scope, receive, send)`, or send a reply of its own.
 
-        Called on the event loop of the API, for many requests at once. It must not block: other requests
-        wait meanwhile. To change a reply, pass a function of its own as `send`; streams pass through it
-        message by message, and it must not hold them back. What `app` raises must be raised again.
+        Called on the event loop of the API, for many requests at once. It must not block, because other
+        requests wait meanwhile. To change a reply, pass your own function to `app` as `send`. The function
+        gets a stream message by message, and must not hold messages back. Raise again any exception that
+        `app` raises.
 
         Unless `before_authentication` is set, `scope["path"]` must not change, because the checks of keys
         have used it.
 
-        If it raises, or sends messages that are not a valid reply, the client gets a 500 that names the plugin,
-        or the connection ends if the reply has started. A `RequestError` or `OverloadedError` is the reply
-        that it is elsewhere.
+        If it raises, or sends messages that are not a valid reply, the client gets a 500 that names the
+        plugin, or the connection ends if the reply has started. A `RequestError` or `OverloadedError` gives
+        the same reply as in the server's own routes.
         """

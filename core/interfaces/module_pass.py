@@ -23,9 +23,9 @@ class ModulePass(ABC):
     compute other results.
 
     Attributes:
-        has_own_threads: whether nearly all of the changed model computes on the pass's own threads. If this
-            is true of the attention backend, too, torch gets only one thread in the engine's process, because
-            more threads would compete for the same cores.
+        has_own_threads: whether nearly all computations of the changed model run on the pass's own threads.
+            If the attention backend has its own threads, too, torch gets only one thread in the engine's
+            process, because more threads would compete for the same cores.
     """
 
     has_own_threads = False

@@ -1,7 +1,7 @@
 """The interface of an observer: it receives an event when a request of the server starts, answers or ends.
 
-An observer runs in the process of the API, in a thread of its own. Requests never wait for it: it gets the
-events of up to a tenth of a second at once, and events are dropped, and counted, if it cannot keep up.
+An observer runs in the API process, in its own thread. Requests never wait for an observer. It gets the
+events of up to 0.1 s in one call. If it cannot keep up, events are dropped and counted.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class RequestStarted(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A request was sent to the engine. A client's request with several choices or prompts has one for each.
+    """A request was sent to the engine. Each choice and each prompt of a client's request has its own event.
 
     Attributes:
         id: id of the request: the id of the reply, and the index of the choice, as in "chatcmpl-…-0".
@@ -31,8 +31,8 @@ class RequestStarted(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         max_tokens: limit on the output's tokens; None: only the context limits it.
         fields: values of request fields of plugins, by name (see `RequestField`).
         model: name under which the model is served.
-        traceparent: W3C trace context that the client sent in the header `traceparent`; "" if it sent none or a
-            malformed one.
+        traceparent: W3C trace context that the client sent in the header `traceparent`; "" if it sent none or
+            a malformed one.
     """
 
     id: str
@@ -50,14 +50,14 @@ class RequestStarted(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class RequestFirstToken(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """The first tokens of a request arrived. After a restart of the engine, there may be another one.
+    """The first tokens of a request arrived. After a restart of the engine, this event may come again.
 
     Attributes:
         id: id of the request.
         at: time, in seconds since the epoch.
         queued_s: seconds from the request's arrival in the engine until the scheduler admitted it.
         cached_tokens: number of the prompt's tokens that came from the prefix cache.
-        started: the request's first event. (None only in events of a test that leaves it out.)
+        started: the request's first event. (None only in tests that do not set it.)
         first_token_s: seconds from the start until now, on a monotonic clock.
     """
 
@@ -70,7 +70,7 @@ class RequestFirstToken(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class RequestEnded(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A request ended. Each `RequestStarted` is followed by exactly one.
+    """A request ended. Each `RequestStarted` is followed by exactly one `RequestEnded`.
 
     Attributes:
         started: the request's first event.
@@ -121,19 +121,20 @@ class RequestObserver(ABC):
     def observe(self, events: Sequence[RequestEvent]) -> None:
         """Process events.
 
-        Called in the observer's thread, never twice at once; it may block, but code in Python that computes
-        for long slows the server down. The events of one request come in order. They may be kept; the list
-        must not be.
+        Called in the observer's thread, never twice at once; it may block, but long computations in Python
+        slow the server down. The events of one request come in order. The observer may keep the events, but
+        not the list.
 
-        If it raises, these events are lost for the observer, the log says why, and it is called again after a
-        pause of 1 s, which doubles up to 60 s with each further failure in a row.
+        If it raises, the observer loses these events, and the log gives the reason. llmfw calls it again
+        after a pause of 1 s. The pause doubles with each further failure in a row, up to 60 s.
         """
 
     def metrics(self) -> Iterable[Metric]:
         """Return metric families of prometheus_client for `GET /metrics`, for example `registry.collect()`.
 
-        Called in the observer's thread for each scrape, after all events so far were passed to `observe`. The server
-        waits 2 s. It leaves out families whose name llmfw or an earlier observer has.
+        Called in the observer's thread for each scrape, after all events so far were passed to `observe`. The
+        server waits 2 s for the result. It leaves out families with a name that llmfw or an earlier observer
+        uses.
         """
         return ()
 

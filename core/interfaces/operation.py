@@ -1,6 +1,7 @@
 """Descriptions of routes for the OpenAPI document.
 
-Pass them to Litestar's decorators as `opt=describe(...)`, in routes of plugins, too. Imports no web framework.
+Pass them to Litestar's decorators as `opt=describe(...)`, in routes of plugins, too. Imports no web
+framework.
 """
 
 from __future__ import annotations
@@ -26,10 +27,11 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
         query: query parameters: name → type.
         status: status of a successful reply.
         media_type: media type of the reply.
-        scope: scope that callers need, one of `SCOPES`; "": none, and no key either, which only GET routes of
-            paths without parameters may have. Of the server's own routes, those of /admin have "admin".
-        is_home: whether browsers that open `/` get this route's reply. Of all routes, one may have it; it has
-            the scope "".
+        scope: scope that callers need, one of `SCOPES`; "": callers need neither a scope nor a key. Only GET
+            routes whose path has no parameters may have "". The server's own routes under /admin have
+            "admin".
+        is_home: whether browsers that open `/` get this route's reply. At most one route may set it, and that
+            route must have the scope "".
     """
 
     summary: str

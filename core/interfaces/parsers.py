@@ -150,13 +150,13 @@ class ToolParser(ABC):
     def feed(self, text: str) -> Sequence[ContentDelta | ToolCallDelta]:
         """Take the next text; return the events that are certain by now.
 
-        Text that is not a valid call is returned as content. So is a call of a tool that the request does not
-        define.
+        Text that is not a valid call is returned as content. A call of a tool that the request does not
+        define is also returned as content.
         """
 
     @abstractmethod
     def finish(self) -> Sequence[ContentDelta | ToolCallDelta]:
-        """Return the events of the text held back. No more text is fed afterwards.
+        """Return the events for the text that `feed` has held back. No more text is fed afterwards.
 
         An incomplete call becomes content if no event of it was returned yet.
         """

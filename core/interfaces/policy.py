@@ -3,7 +3,7 @@
 A policy is pure: it does not change its input, keeps no state between calls, and returns the same answer for
 the same input. The input has one column (a numpy array) per property, so that a policy can order thousands of
 requests in less than a millisecond. A request is identified by its index in the columns. The scheduler
-decides how many requests are admitted, by the free memory and the token budget of the step.
+decides how many requests are admitted, from the free memory and the token budget of the step.
 
 A faulty policy fails no request: if a policy raises or returns an invalid answer, llmfw logs that once with
 the name of the plugin. From then on, it admits requests in order of arrival, and retracts them in the default
@@ -46,8 +46,8 @@ class Waiting:
         served: tokens computed for the request's tenant (see `Tenants`): the virtual counter of fair
             scheduling.
         overtaken: number of later requests that were admitted before this one.
-        field: function that returns the number which each request gives for a request field, by the field's
-            name: [W]. NaN if the request gives none, or no number. See `RequestField`.
+        field: function that returns each request's number for a request field, given the field's name: [W].
+            NaN if the request does not set the field, or its value is not a number. See `RequestField`.
         request: function that returns a copy of the request at an index.
     """
 
@@ -78,8 +78,8 @@ class Running:
             `waited` counts from the arrival, not from the admission.
         prompt_len: number of prompt tokens.
         num_output: number of generated tokens.
-        num_held: capacity in tokens of the pages that only this request holds, so that its retraction would
-            free them.
+        num_held: capacity in tokens of the pages that only this request holds. A retraction would free these
+            pages.
     """
 
     arrival: Ints
@@ -131,8 +131,9 @@ class Ordering(NamedTuple):
     Attributes:
         places: the index of every waiting request, exactly once, in the order of admission: [W].
         num_held: number of requests at the end of `places` that are not admitted in this step. (If no request
-            runs, the first one is still admitted, so that the engine makes progress.) A request that has
-            waited long must not be held, as something always runs on a busy server.
+            runs, the first one is still admitted, so that the engine makes progress.) Do not hold a request
+            that has waited long: on a busy server, some request always runs, so a held request might wait
+            forever.
     """
 
     places: Places
@@ -176,8 +177,8 @@ class SchedulePolicy(ABC):
         """Return the order in which to retract running requests when the page pool is full.
 
         The first request in the order is retracted first; the last one is never retracted. By default,
-        requests with the fewest output tokens come first, and among these the ones with the longest prompts:
-        their retraction loses the least work and frees the most pages.
+        requests with the fewest output tokens come first, and among equals the request with the longest
+        prompt: its retraction loses the least work and frees the most pages.
         """
         places: Places = np.lexsort((-running.arrival, -running.prompt_len, running.num_output))
         return places

@@ -3,13 +3,14 @@
     config.json   quantization_config: {"quant_method": NAME, ...}   `__init__`
     weights       a few tensors for each linear layer                `layers`, `weight`, `module`
 
-A checkpoint names the format that it was quantized with. llmfw asks the component of that name which tensors belong
-to which linear layer, and puts the weights that the component computes from them into transformers' model, as if
-they came from a checkpoint that is not quantized. So the format needs no code for architectures, merged
-projections, tied heads or experts, and llmfw refuses missing, surplus and mismatched tensors as it does for any
-checkpoint.
+A checkpoint names the format that it was quantized with. llmfw asks the component of that name which tensors
+belong to which linear layer. The component computes weights from the tensors, and llmfw loads the weights
+into transformers' model as if the checkpoint were not quantized. So the format needs no code for
+architectures, merged projections, tied heads or experts, and llmfw refuses missing, surplus and mismatched
+tensors as it does for any checkpoint.
 
-A fault of a format ends the start with one line that names the plugin. Importing this module does not import torch.
+A fault of a format ends the start with one line that names the plugin. Importing this module does not import
+torch.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ class StoredLayer:
         name: name of the layer in the checkpoint, such as "model.layers.0.mlp.down_proj". Its weight is
             "model.layers.0.mlp.down_proj.weight" in a checkpoint that is not quantized.
         out_features, in_features: number of outputs and inputs; the weight is [out_features, in_features].
-        tensors: the stored tensors that the weight is computed from: key for `weight` → name in the checkpoint.
+        tensors: the stored tensors that the weight is computed from: key for `weight` → name in the
+            checkpoint.
         has_module: whether `module` replaces the layer in the model.
     """
 
@@ -48,18 +50,18 @@ class StoredLayer:
 class QuantizedFormat(ABC):
     """Reads checkpoints of one quantization method. Registered under the `quant_method` of `config.json`.
 
-    llmfw builds an object each time it lists or reads the weights of a model. A method that finds the config or the
-    tensors damaged, incomplete, contradictory, or of a kind that it does not compute, raises ModelError with one line
-    that names the tensor or the setting and says what to do. Anything else that a method raises is the format's own
-    fault.
+    llmfw builds an object each time it lists or reads the weights of a model. A method that finds the config
+    or the tensors damaged, incomplete, contradictory, or of a kind that it does not compute, raises
+    ModelError with one line that names the tensor or the setting and says what to do. Anything else that a
+    method raises is the format's own fault.
 
     Args:
         settings: the `quantization_config` of `config.json`.
 
     Attributes:
         settings: the constructor's argument.
-        note: one clause for the log about how the model differs from the one that the checkpoint's makers mean, such
-            as activations that are not rounded; "" if it does not differ.
+        note: clause for the log about a difference between this model and the model that the checkpoint's
+            authors intended, such as activations that are not rounded; "" if there is no difference.
 
     Raises:
         ModelError: the format does not support the settings.
@@ -74,8 +76,8 @@ class QuantizedFormat(ABC):
     def layers(self, tensors: Mapping[str, StoredTensor]) -> Iterable[StoredLayer]:
         """Return the quantized linear layers of a checkpoint, without reading numbers.
 
-        Tensors that belong to no returned layer are loaded as they are, under their own names: norms, biases,
-        embeddings, and linear layers that are not quantized.
+        llmfw loads all other tensors unchanged, under their own names: norms, biases, embeddings, and linear
+        layers that are not quantized.
 
         Args:
             tensors: formats of all stored tensors, by name.
@@ -86,31 +88,31 @@ class QuantizedFormat(ABC):
 
     @abstractmethod
     def weight(self, layer: StoredLayer, tensors: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        """Return the weight of a layer, dequantized, in a new tensor: [out_features, in_features] in float32, on the CPU.
+        """Return a layer's dequantized weight as a new tensor: [out_features, in_features], float32, CPU.
 
-        llmfw rounds the weight to the model's dtype. Called once for each layer that the model needs, in an order that
-        the model decides, one call at a time.
+        llmfw rounds the weight to the model's dtype. Called once for each layer that the model needs, in an
+        order that the model decides, one call at a time.
 
         Args:
             layer: a layer that `layers` has returned.
-            tensors: the tensors that the layer names, by the same keys, on the CPU. Must not be changed: files may
-                be mapped into memory.
+            tensors: the tensors that the layer names, by the same keys, on the CPU. Must not be changed:
+                files may be mapped into memory.
 
         Raises:
             ModelError: a tensor has impossible numbers, such as an index that is out of range.
         """
 
     def module(self, layer: StoredLayer, linear: nn.Linear, tensors: Mapping[str, torch.Tensor]) -> nn.Module:
-        """Return a module that replaces a linear layer: one that rounds its inputs, for example.
+        """Return a module that replaces a linear layer, for example a module that rounds its inputs.
 
-        Called only for layers with `has_module`. The module gets inputs [..., in_features], with any number of rows, and
-        returns [..., out_features] in the dtype and on the device of its inputs. A row's result must not depend on
-        other rows. It must keep no other large tensors than those of `linear`.
+        Called only for layers with `has_module`. The module gets inputs [..., in_features], with any number
+        of rows, and returns [..., out_features] in the dtype and on the device of its inputs. A row's result
+        must not depend on other rows. The only large tensors that it may keep are the tensors of `linear`.
 
         Args:
             layer: a layer that `layers` has returned.
-            linear: the layer in the model, which has the weight that `weight` returned, rounded to the model's dtype, and
-                the bias. On the CPU.
+            linear: the layer in the model, which has the weight that `weight` returned, rounded to the
+                model's dtype, and the bias. On the CPU.
             tensors: as in `weight`.
         """
         raise NotImplementedError

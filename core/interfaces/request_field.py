@@ -27,7 +27,7 @@ MAX_FIELDS_BYTES = 16 * 1024
 
 
 class RequestField(ABC):
-    """A field of request bodies. The name with which it is registered is the name of the field.
+    """A field of request bodies. The component's registered name is the name of the field.
 
     It is active if `--request-fields` names it, or if a chosen component needs it (`needs_fields` of
     `register`). A field that is not active is an unknown field: the reply reports it as ignored, or, with
@@ -37,7 +37,7 @@ class RequestField(ABC):
         value_type: type of the value: any type that msgspec decodes from JSON, such as
             `Annotated[int, msgspec.Meta(ge=1)]`, a `msgspec.Struct` or `list[str]`. A value of another type
             is a 400 with the name of the field.
-        default: value if the client sends none, or null; None: the request then has no such field.
+        default: value if the client sends no value, or null; None: the request then does not have the field.
         routes: routes whose bodies have the field.
     """
 
@@ -60,12 +60,14 @@ class RequestField(ABC):
         with the default. All other requests wait meanwhile, so it must be quick and must not block. It may be
         called several times for one request, so equal values must give equal results.
 
-        The result may differ from `value`. It is converted to plain data (numbers, strings, lists and
-        dictionaries) without NaN, Infinity and integers of more than 64 bits: a result with one that the client
-        did not send is a 500 that names the plugin. The fields of one request may take 16 KiB together.
+        The result may differ from `value`. llmfw converts the result to plain data: numbers, strings, lists
+        and dictionaries. If the result has NaN, Infinity or an integer of more than 64 bits that the client
+        did not send, the client gets a 500 that names the plugin. The fields of one request may take 16 KiB
+        together.
 
         Raises:
-            ValueError: the value is wrong. The error's message says why: the client gets a 400 with the name of the field. A
-                RequestError passes as it is. Any other exception is a 500 that names the plugin.
+            ValueError: the value is wrong. The error's message says why: the client gets a 400 with the name
+                of the field. A RequestError is passed on unchanged. For any other exception, the client gets
+                a 500 that names the plugin.
         """
         return value

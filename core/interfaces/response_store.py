@@ -48,10 +48,10 @@ class ResponseStore(ABC):
     was last continued is the largest `created_at` that was ever put into it.
 
     Args:
-        folder: folder to store the responses in; None: the user named none.
-        max_bytes: size of all responses in bytes beyond which whole conversations are removed, the least
-            recently continued first (ties in any order). A conversation that is larger than `max_bytes` by
-            itself is removed, too.
+        folder: folder to store the responses in; None: the user chose no folder.
+        max_bytes: maximum size of all responses in bytes. Beyond it, the store removes whole conversations,
+            starting with the least recently continued one (ties in any order). It also removes a single
+            conversation that is larger than `max_bytes`.
         options: an instance of the store's `Options`, passed by keyword, only to a store that has options.
 
     Raises:
@@ -104,7 +104,7 @@ class ResponseStore(ABC):
 
     @abstractmethod
     async def purge(self, before: float) -> int:
-        """Remove the conversations last continued before a time; return the number of removed responses."""
+        """Remove conversations last continued before a time; return the number of removed responses."""
 
     @abstractmethod
     async def close(self) -> None:

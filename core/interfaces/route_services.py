@@ -1,7 +1,8 @@
-"""The services that a plugin's HTTP route may use: generation, embeddings, scores, tokens, chats, the caller's files.
+"""The services that a plugin's HTTP route may use: generation, embeddings, scores, tokens, chats and files.
 
-All of them act for the caller of the route: what a route generates counts for the caller's tenant, waits in its
-queue, and sees only its files. Importing this module imports no web framework and no torch.
+All services act for the caller of the route. Requests of the route count for the caller's tenant and wait in
+the tenant's queue, and the route sees only the caller's files. Importing this module imports no web framework
+and no torch.
 """
 
 from __future__ import annotations
@@ -21,13 +22,13 @@ Prompt = str | Sequence[int]
 
 
 class Caller(msgspec.Struct, frozen=True, kw_only=True):
-    """Who has sent the request that a route answers.
+    """The sender of the request that a route answers.
 
     Attributes:
         tenant: name of the API key; "" if the server has no keys, or a single key without a name.
-        is_key: whether the tenant is the name of an API key. Without one, all callers are one tenant.
+        is_key: whether the tenant is the name of an API key. Callers without a named key are all one tenant.
         is_admin: whether the caller may use the routes under /admin with this key.
-        scopes: names of `SCOPES`: what the caller may do; None: everything.
+        scopes: names of the caller's scopes, from `SCOPES`; None: all scopes.
     """
 
     tenant: str
@@ -37,7 +38,7 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TextPiece(msgspec.Struct, frozen=True, kw_only=True):
-    """What one event adds to a generated text.
+    """The part that one event adds to a generated text.
 
     Attributes:
         text: new text; may be empty while a character or a stop string is incomplete.
@@ -58,7 +59,7 @@ class GeneratedText(msgspec.Struct, frozen=True, kw_only=True):
         token_ids: all tokens, including the end-of-sequence or stop token.
         finish_reason: "stop" or "length".
         prompt_tokens: number of the prompt's tokens.
-        cached_tokens: number of those that came from the prefix cache.
+        cached_tokens: number of the prompt's tokens that came from the prefix cache.
         logprobs: log probability of each of `token_ids`; empty unless `generate` was asked for them.
     """
 
@@ -88,8 +89,8 @@ class ContinuationScore(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         logprob: sum of `token_logprobs`, a natural logarithm.
         token_ids: tokens of the continuation.
-        token_logprobs: log probability of each token after the prompt and the tokens before it, by the model's
-            own logits.
+        token_logprobs: log probability of each token after the prompt and the tokens before it, by the
+            model's own logits.
     """
 
     logprob: float
@@ -114,7 +115,8 @@ class Classifications(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         labels: names of the scores of each text.
-        activation: "sigmoid", "softmax" or "identity": what the model's files say turns logits into scores.
+        activation: function that turns logits into scores, by the model's files: "sigmoid", "softmax" or
+            "identity".
         logits: a row for each text: the logit of each label.
         scores: a row for each text: the score of each label.
         prompt_tokens: number of tokens of all texts together.
@@ -153,8 +155,8 @@ class CallerFiles(ABC):
         """Return up to 100 files, the oldest first.
 
         Args:
-            purpose: purpose of the files; None: of any.
-            after: id of the last file of the page before; None: the first page.
+            purpose: purpose of the files; None: any purpose.
+            after: id of the last file of the previous page; None: the first page.
         """
 
     @abstractmethod
@@ -195,7 +197,7 @@ class RouteServices(ABC):
     @property
     @abstractmethod
     def task(self) -> str:
-        """What the model does: "generate", "embed" or "classify". Other methods than those of the task are refused."""
+        """The model's task: "generate", "embed" or "classify". Methods for other tasks raise RequestError."""
 
     @property
     @abstractmethod
@@ -234,7 +236,8 @@ class RouteServices(ABC):
 
         Raises:
             RequestError: an argument is wrong, or the model does not generate.
-            TypeError: an argument has a wrong type; names it. The other methods raise it, too.
+            TypeError: an argument has a wrong type; the message names the argument. The other methods raise
+                TypeError, too.
             OverloadedError: the queue is full, or the tenant's share of it is.
             DeadlineError: the timeout has passed.
             EngineError: the engine failed.
@@ -268,10 +271,11 @@ class RouteServices(ABC):
     async def score(
         self, prompt: Prompt, continuations: Sequence[Prompt], *, timeout_s: float | None = None
     ) -> Scores:
-        """Return how likely each continuation is after the prompt, by a model that generates.
+        """Return the log probability of each continuation of the prompt, by a model that generates.
 
-        A continuation's tokens are those of its own text, without special tokens, after the prompt's tokens.
-        If each has one token, and they are few, all take one request of the engine, else each takes its own.
+        Each continuation is tokenized on its own, without special tokens, and follows the prompt's tokens. If
+        all continuations have one token, and they are few, a single request of the engine scores them all.
+        Otherwise, each continuation takes its own request.
 
         Raises:
             RequestError: there are no continuations or too many, one has no tokens or does not fit into the
@@ -322,7 +326,7 @@ class RouteServices(ABC):
         add_generation_prompt: bool = True,
         template_options: Mapping[str, object] | None = None,
     ) -> str:
-        """Return the prompt's text that a chat of these messages has, as /v1/chat/completions renders it.
+        """Return the prompt's text for a chat with these messages, as /v1/chat/completions renders it.
 
         The text has its special tokens already: encode it with `add_special_tokens=False`, and give the ids
         to `generate`.

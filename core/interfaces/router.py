@@ -1,9 +1,10 @@
 """The interface of a router, which chooses the engine of each request if a server has several (`--replicas`).
 
-A router sees numbers, and neither prompts nor engines. It runs in the API process, on the event loop, for each request.
+A router sees only numbers: no prompts, and no engines. It runs in the API process, on the event loop, for
+each request.
 
-A faulty router fails no request: if it raises, or returns something other than one of the engines, llmfw logs that once with the
-name of the plugin. From then on, the engine with the fewest queued tokens is chosen.
+A faulty router fails no request: if it raises, or returns something other than one of the engines, llmfw logs
+that once with the name of the plugin. From then on, the engine with the fewest queued tokens is chosen.
 """
 
 from __future__ import annotations
@@ -35,16 +36,20 @@ class ReplicaView(msgspec.Struct, frozen=True):
     """One of the engines, as a router sees it.
 
     Attributes:
-        index: number of the engine, from 0. Engines that cannot take requests now are left out, so numbers may be missing.
+        index: number of the engine, from 0. The list has no engines that cannot take requests now, so numbers
+            may be missing.
         num_waiting: number of its requests without output.
         num_running: number of its requests with output.
-        queued_tokens: number of prompt tokens that the waiting ones need computed: those of their prompts, if the router has
-            `needs_matches` without those that matched. Deferrable requests count only for a deferrable request, since others
-            do not wait for them.
-        match_tokens: number of leading tokens of this request's prompt that it need not compute: those in its prefix cache, and
-            those that it computes for other requests. 0 unless the router has `needs_matches`.
-        tokens_per_s: prompt tokens that it computes per second, as measured lately; 0.0: not measured yet.
-        last_chosen: turn in which it was chosen last, counted in requests; 0: never. The smaller, the longer ago.
+        queued_tokens: number of prompt tokens still to be computed for its waiting requests. Tokens that
+            matched do not count if the router has `needs_matches`. Deferrable requests count only if this
+            request is deferrable, because other requests do not wait for them.
+        match_tokens: number of leading tokens of this request's prompt that the engine need not compute,
+            because they are in its prefix cache, or it computes them for other requests. 0 unless the router
+            has `needs_matches`.
+        tokens_per_s: prompt tokens that it computes per second, by recent measurements; 0.0: not measured
+            yet.
+        last_chosen: number of the request for which it was chosen last; 0: never. Smaller numbers are longer
+            ago.
     """
 
     index: int
@@ -76,7 +81,7 @@ class Router(ABC):
         """Return one of the engines.
 
         Called for each request, and again if its engine dies. Not called if only one engine can take
-        requests. Must return at once: 20 microseconds are much.
+        requests. Must return at once: 20 µs are too long.
 
         Args:
             replicas: engines that can take the request, by ascending `index`; at least two.

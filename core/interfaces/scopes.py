@@ -1,4 +1,4 @@
-"""Scopes: names for what a caller may do. Routes declare the one that they need; principals have some or all."""
+"""Scopes: names for callers' rights. A route declares the scope it needs; a principal has some or all."""
 
 from __future__ import annotations
 

@@ -23,9 +23,9 @@ class ServedModel(msgspec.Struct, frozen=True, kw_only=True):
         name: name of the model for clients.
         created: time when the server started, in seconds since the epoch.
         template: source of the chat template; "" if it has none.
-        capabilities: abilities of the model: "completion", "embedding" or "classification", and any of "tools", "thinking" and
-            "insert" (filling in text before a suffix).
-        adapters: names of the adapters of the model, each of which requests may name in place of the model.
+        capabilities: abilities of the model: "completion", "embedding" or "classification", and any of
+            "tools", "thinking" and "insert" (filling in text before a suffix).
+        adapters: names of the model's adapters. A request may name an adapter in place of the model.
     """
 
     name: str
@@ -88,14 +88,15 @@ class ServerAPI(ABC):
 
     @abstractmethod
     async def forward(self, request: Any, path: str, body: Mapping[str, Any]) -> Any:
-        """Return the response of the route at `path` to a body, for a handler to return.
+        """Return the response that the route at `path` gives to a body. A handler can return it as its own.
 
-        Unlike `call`, it may be a stream, and fields without effect are reported or refused as there.
+        Unlike the result of `call`, the response may be a stream. Fields without effect are reported or
+        refused, as the route at `path` does.
 
         Args:
             request: the handler's request, whose body has been read.
             path: as in `call`.
-            body: members of the body; `msgspec.Raw` is taken as it is.
+            body: members of the body; `msgspec.Raw` values are inserted unchanged.
 
         Raises:
             LLMFWError: the route refuses the request.
@@ -147,4 +148,4 @@ class ServerAPI(ABC):
 
     @abstractmethod
     def failure(self, error: Exception) -> Failure:
-        """Convert an exception to what the client sees. Logs the exception unless the client caused it."""
+        """Convert an exception to the client's view of it. Logs the exception unless the client caused it."""

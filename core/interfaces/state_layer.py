@@ -1,4 +1,4 @@
-"""Description of a layer that keeps a state between steps: of a convolution, a recurrence, or both.
+"""Description of a layer that keeps states between steps: of a convolution, a recurrence, or both.
 
 Importing this module does not import torch.
 """
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class StateKey(NamedTuple):
-    """Name of a state within its layer: its kind, and its number among those of that kind."""
+    """Name of a state within its layer: the state's kind, and its number among the states of that kind."""
 
     kind: Literal["conv", "recurrent"]
     number: int

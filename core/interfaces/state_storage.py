@@ -1,8 +1,8 @@
 """The tensors that hold the states of sequences between steps, for layers with convolutions or recurrences.
 
-A running sequence's slot is its row of the page table, so these slots need no allocator. Unlike keys and values,
-a state is changed in place: it always belongs to all tokens that its sequence has computed. Slots beyond the
-rows hold snapshots: copies that the prefix cache keeps for other sequences.
+A running sequence's slot is its row of the page table, so these slots need no allocator. Unlike keys and
+values, a state is changed in place: it always belongs to all tokens that its sequence has computed. Slots
+beyond the rows hold snapshots: copies that the prefix cache keeps for other sequences.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class StateStorage:
 
     Args:
         layers: the layers with states.
-        num_slots: number of slots: that of rows of the page table, and that of snapshots.
+        num_slots: number of slots: number of rows of the page table plus number of snapshots.
         device: device of the model.
     """
 
@@ -49,14 +49,14 @@ class StateStorage:
     ) -> None:
         """Record which tokens the next step adds to which states.
 
-        A sequence that starts at position 0 takes its slot over, whatever the slot holds.
+        A sequence that starts at position 0 takes over its slot, and ignores the slot's old states.
 
         Args:
             slots: slot of each sequence: [B].
             starts, ends: position of each sequence's first token in the step, and after its last one: [B].
 
         Raises:
-            EngineError: a sequence continues at another position than its state has reached.
+            EngineError: a sequence does not continue at the position that its state has reached.
         """
         for slot, start in zip(slots.tolist(), starts.tolist(), strict=True):
             if start and self._lengths[slot] != start:
@@ -76,13 +76,13 @@ class StateStorage:
             first += num
 
     def note_copies(self, slots: npt.NDArray[np.integer], positions: npt.NDArray[np.integer]) -> None:
-        """Record that the next step puts states into these slots, and how many tokens each covers: [C], [C]."""
+        """Record the slots that the next step puts states into, and the tokens that each covers: [C], [C]."""
         self._lengths[slots] = positions
 
     def take(self, index: int, slots: Slots) -> States:
         """Return a layer's states in these slots: the storage's own memory for a range, else copies.
 
-        The caller may change them in place, if it then stores the states of these slots by `put`.
+        The caller may change the states in place, and must then store them with `put`.
         """
         if isinstance(slots, slice):
             return {key: tensor[slots] for key, tensor in self._tensors[index].items()}
@@ -116,7 +116,7 @@ def state_bytes(layers: Sequence[StateLayer]) -> int:
 
 
 def _overwrite(memory: torch.Tensor, state: torch.Tensor) -> None:
-    """Copy a state into its place in the storage, unless it is that memory."""
+    """Copy a state into its place in the storage, unless the state already uses this memory."""
     if state.untyped_storage().data_ptr() != memory.untyped_storage().data_ptr():
         memory.copy_(state)
     elif state.data_ptr() != memory.data_ptr() or state.stride() != memory.stride():
@@ -124,7 +124,7 @@ def _overwrite(memory: torch.Tensor, state: torch.Tensor) -> None:
 
 
 def _num_independent(sources: Sequence[int], targets: Sequence[int]) -> int:
-    """Return how many of the first copies give the same if all are read before any is written; 1 or more."""
+    """Return how many of the first copies have the same result if all sources are read first; 1 or more."""
     written: set[int] = set()
     for number, (source, target) in enumerate(zip(sources, targets, strict=True)):
         if source in written or target in written:

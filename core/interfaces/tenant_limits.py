@@ -14,12 +14,13 @@ class TenantLimits(msgspec.Struct, frozen=True, kw_only=True):
     Each choice of a client's request counts as a request, as in the queue of the engine.
 
     Attributes:
-        max_requests: number of requests that wait or run at once; None: that of `--max-tenant-requests`.
-        max_queued_requests: number of requests that wait at once; None: no limit of its own.
-        requests_per_minute: number of requests that may start per minute; None: no limit. After a pause, as
-            many may start at once.
+        max_requests: number of requests that wait or run at once; None: the value of `--max-tenant-requests`.
+        max_queued_requests: number of requests that wait at once; None: no separate limit.
+        requests_per_minute: number of requests that may start per minute; None: no limit. After a pause, this
+            number of requests may start at once.
         tokens_per_minute: number of tokens per minute, of prompts and of outputs together; None: no limit. A
-            request may start while some are left. What it uses beyond that is taken from the next minutes.
+            request may start while any tokens are left. Tokens that it uses beyond the limit count for the
+            next minutes.
     """
 
     max_requests: int | None = None
@@ -33,7 +34,7 @@ LIMIT_NAMES = TenantLimits.__struct_fields__
 
 
 def wrong_limit(limits: TenantLimits) -> str | None:
-    """Return the name of a limit whose value is neither None nor an int from 1 to `MAX_LIMIT`; None: all are right."""
+    """Return the name of a limit that is neither None nor an int from 1 to `MAX_LIMIT`; None: all valid."""
     return next((name for name in LIMIT_NAMES if not _is_limit(getattr(limits, name))), None)
 
 

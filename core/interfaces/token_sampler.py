@@ -1,8 +1,8 @@
 """The interface of a token sampler, which draws a token from each row of logits.
 
-llmfw has applied masks, penalties, biases and logits processors to the logits. Rows that take the most likely
-token do not get here. A token sampler is independent of requests and sequences, and draws no random numbers of
-its own. Importing this module does not import torch.
+llmfw has applied masks, penalties, biases and logits processors to the logits. A token sampler does not get
+rows that take the most likely token. A token sampler is independent of requests and sequences, and draws no
+random numbers of its own. Importing this module does not import torch.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class TokenSampler(ABC):
             If False, it must not wait for the device.
 
     Attributes:
-        small_top_k: rows with a top_k of at most this are sampled by a call of their own; 0: they are not.
+        small_top_k: largest top_k of the rows that are sampled by a separate call; 0: no separate call.
         vocab_size, device, may_wait: the constructor's arguments.
     """
 
@@ -81,7 +81,7 @@ class TokenSampler(ABC):
     @classmethod
     @abstractmethod
     def unsupported(cls, device: str, vocab_size: int) -> str | None:
-        """Return why this token sampler cannot sample from logits of this width on this device; None if it can.
+        """Return why this token sampler cannot sample logits of this width on this device; None if it can.
 
         The reason is a sentence for the log and for errors, such as "it needs an NVIDIA GPU".
         """
@@ -90,12 +90,13 @@ class TokenSampler(ABC):
     def sample(self, logits: torch.Tensor, numbers: RowNumbers, filters: Filters) -> torch.Tensor:
         """Draw a token from each row, without changing the logits.
 
-        Softmax of logits / temperature gives the probabilities. Of the tokens, top_k keeps the most likely
-        ones, and may keep those as likely as the last of them. top_p keeps the most likely ones up to the first at
-        which the sum of what top_k has kept, scaled to 1, reaches top_p. min_p keeps those at least min_p
-        times as likely as the most likely token. A row's draw then selects a token: the token at which the
-        cumulative sum of the kept ones, scaled to 1, exceeds the draw. The order of tokens in this sum must
-        not depend on other rows.
+        Softmax of logits / temperature gives the probabilities. The filter top_k keeps the most likely
+        tokens; it may also keep tokens that tie with the last of these. The filter top_p scales the
+        probabilities of the tokens that top_k has kept to a sum of 1, and keeps the most likely tokens up to
+        the first at which the cumulative sum reaches top_p. The filter min_p keeps tokens that are at least
+        min_p times as likely as the most likely token. The probabilities of the kept tokens are scaled to a
+        sum of 1. The row's draw then selects the token at which their cumulative sum exceeds the draw. The
+        order of tokens in this sum must not depend on other rows.
 
         A row whose probabilities are NaN gets any valid token.
 

@@ -21,7 +21,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 LONG_TEXT = 2000  # characters; longer texts are encoded outside the event loop
-CONTEXT_TOKENS = 8  # last tokens of the prompt, which may change how the first new token is decoded
+CONTEXT_TOKENS = 8  # last tokens of the prompt, because they may change the text of the first new token
 MAX_HELD_TOKENS = 16  # tokens held back for the rest of a character; UTF-8 needs at most three
 
 
@@ -115,7 +115,7 @@ class Tokenizer:
     def encode_pair(self, given: str | tuple[str, str]) -> tuple[list[int], list[int]]:
         """Return the token ids of a text or of a pair of texts, with special tokens, and each token's type.
 
-        The type is that of the tokenizer's own template: mostly 0, and 1 in the second text of a pair.
+        The tokenizer's own template defines the types: mostly 0, and 1 in the second text of a pair.
         """
         encoding = self._backend.encode_batch([given], add_special_tokens=True)[0]
         return list(encoding.ids), list(encoding.type_ids)
@@ -145,7 +145,8 @@ class Tokenizer:
     def marker(self, text: str) -> tuple[int, ...] | None:
         """Return a text's token ids if they are the same in any context; else None.
 
-        They are the same if the first and the last token are added tokens (see `added_tokens`).
+        The ids are the same in any context if the first and the last token are added tokens (see
+        `added_tokens`).
         """
         added = self.added_tokens().values()
         ids = self.encode(text, add_special_tokens=False)
@@ -241,7 +242,7 @@ class IncrementalDetokenizer:
     def _step(self, token_id: int) -> str:
         try:
             text = self._stream.step(self._backend, token_id)
-        except Exception:  # noqa: BLE001 - of the library's own class, if a token changes earlier text
+        except Exception:  # noqa: BLE001 - the library raises its own class if a token changes earlier text
             return self._restart(token_id)
         if text is not None:
             if self._held:

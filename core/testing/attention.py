@@ -85,7 +85,7 @@ class AttentionBackendTests(TensorTests):
     def test_long_sequences_are_attended_to_completely(
         self, backend: type[AttentionBackend], dtype: torch.dtype, device: str, head_dim: int
     ) -> None:
-        """Each token attends to few others at any distance, so a result without one of them is clearly wrong."""
+        """Each token attends to few others at any distance, so a result that lacks one is clearly wrong."""
         spec = make_layer(head_dim=head_dim, scale=1.0)
         skip_unsupported(backend, AttentionCase(spec, LONG, 16, dtype, device)).check(
             backend, TOLERANCES_OF_LARGE_SCORES[dtype]
@@ -103,7 +103,7 @@ class AttentionBackendTests(TensorTests):
     def test_a_large_batch_equals_attention_in_float64(
         self, backend: type[AttentionBackend], dtype: torch.dtype, device: str, head_dim: int
     ) -> None:
-        """A sequence's result is right wherever in a batch of 100 sequences it is."""
+        """A sequence's result is right at any place in a batch of 100 sequences."""
         spec = make_layer(head_dim=head_dim, num_heads=2, num_kv_heads=1)
         skip_unsupported(backend, AttentionCase(spec, MANY, 16, dtype, device)).check(
             backend, TOLERANCES[dtype]
@@ -236,7 +236,7 @@ class AttentionBackendTests(TensorTests):
         device: str,
         head_dim: int,
     ) -> None:
-        """New sequences took the places of the earlier step's, in the same page table and storage."""
+        """New sequences have replaced those of the earlier step, in the same page table and storage."""
         spec = make_layer(head_dim=head_dim)
         first = skip_unsupported(backend, AttentionCase(spec, STEP, 16, dtype, device))
         rows = first.batch.rows.cpu().numpy() if same_rows else None
@@ -272,7 +272,7 @@ class AttentionBackendTests(TensorTests):
 
 
 def assert_close(found: torch.Tensor, expected: torch.Tensor, dtype: torch.dtype) -> None:
-    """Assert that a result is that of float64, but for what a dtype rounds."""
+    """Assert that a result equals the float64 reference, except for the rounding of a dtype."""
     torch.testing.assert_close(found, expected, atol=TOLERANCES[dtype], rtol=TOLERANCES[dtype])
 
 

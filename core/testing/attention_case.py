@@ -124,7 +124,7 @@ class AttentionCase:
         self.batch = self._batch(np.concatenate(slots), rows, table, page_size)
 
     def _stray(self, num_slots: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return keys and values of slots that no sequence has, [slots, kv_heads, …] each."""
+        """Return keys and values for slots that belong to no sequence, [slots, kv_heads, …] each."""
         stray = min(STRAY, torch.finfo(self._stored_as).max)
         shapes = (
             (num_slots, self.spec.num_kv_heads, size) for size in (self.spec.head_dim, self.spec.v_head_dim)
@@ -202,7 +202,7 @@ class AttentionCase:
         )
 
     def describe_wrong(self, is_right: torch.Tensor) -> str:
-        """Say which sequences have wrong results.
+        """Return text that names the sequences with wrong results.
 
         Args:
             is_right: whether the result of each new token is right, bool: [T].
@@ -218,7 +218,7 @@ class AttentionCase:
     def follow(self, earlier: AttentionCase) -> None:
         """Become a later step of another case with as many pages and rows.
 
-        From now on, both cases have one storage and one page table. Both hold what this case needs.
+        From now on, both cases share one storage and one page table, which hold the data of this case.
         """
         for ours, theirs in (
             (self.storage.keys, earlier.storage.keys),
@@ -230,9 +230,9 @@ class AttentionCase:
         self.batch = replace(self.batch, page_table=earlier.batch.page_table)
 
     def spoil(self, parity: int) -> torch.Tensor:
-        """Put NaN into the values of free pages and of every second sequence, and large numbers into their keys.
+        """Put NaN into the values, and large numbers into the keys, of free pages and every second sequence.
 
-        NaN in keys would add nothing, and some interpreters of kernels warn of rows that are only NaN.
+        NaN in keys would test nothing more, and some kernel interpreters warn about rows of only NaN.
 
         Args:
             parity: 0 spoils the sequences 0, 2, 4, …; 1 spoils the others.

@@ -43,7 +43,7 @@ ODD_VALUES = (
 class AuthenticatorTests:
     """Conformance tests of an authenticator.
 
-    Derive from this class and override the fixture `authenticator`, and `valid`, without which half of the
+    Derive from this class and override the fixtures `authenticator` and `valid`. Without `valid`, half of the
     tests are skipped.
     """
 
@@ -58,7 +58,7 @@ class AuthenticatorTests:
 
     @pytest.fixture
     def valid(self) -> Headers:
-        """Return headers of which the authenticator makes a principal; the last one has the secret."""
+        """Return headers that the authenticator accepts; the last header has the secret."""
         pytest.skip("override the fixture valid with headers of a known client")
 
     def test_header_names_are_lower_case(self, authenticator: Authenticator) -> None:
@@ -99,7 +99,7 @@ class AuthenticatorTests:
             assert not isinstance(answer_of(authenticator, changed), Principal), "changed credentials pass"
 
     def test_repeated_headers_are_not_recognized(self, authenticator: Authenticator, valid: Headers) -> None:
-        """Proxies and servers differ in which of two equal headers counts."""
+        """Proxies and servers may choose different ones of two headers with the same name."""
         name = valid[-1][0]
         for twice in ((*valid, (name, "Bearer x")), ((name, "Bearer x"), *valid)):
             assert not isinstance(answer_of(authenticator, twice), Principal)
@@ -124,7 +124,7 @@ class AuthenticatorTests:
         caplog: pytest.LogCaptureFixture,
         capsys: pytest.CaptureFixture[str],
     ) -> None:
-        """Neither the log, nor the output, nor a refusal may have the credentials."""
+        """The log, the output and refusals must not contain the credentials."""
         caplog.set_level(0)
         shown = ""
         for headers in (valid, *_changed(valid)):
@@ -148,7 +148,7 @@ async def _within(authenticator: Authenticator, headers: Headers) -> Answer:
 
 
 def _changed(valid: Headers) -> Sequence[Headers]:
-    """Return headers whose last value is not the valid one."""
+    """Return the headers with an invalid value for the last one."""
     *others, (name, value) = valid
     start, space, secret = value.rpartition(" ")
     middle = len(secret) // 2

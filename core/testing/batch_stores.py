@@ -216,7 +216,7 @@ class BatchStoreTests(StoreTests[BatchStore]):
     async def test_an_unfinished_job_keeps_its_results(
         self, open_store: OpenBatches, tmp_path: Path, status: str
     ) -> None:
-        """Its status may change as often as it likes, and further results may be added."""
+        """The job's status may change any number of times, and further results may be added."""
         async with opened(open_store, tmp_path) as store:
             await store.create(job())
             await store.results("batch_1").add([line(1), line(2, failed=True)])
@@ -263,7 +263,7 @@ class BatchStoreTests(StoreTests[BatchStore]):
 
     @on_a_loop
     async def test_long_listings_are_complete(self, open_store: OpenBatches, tmp_path: Path) -> None:
-        """Holds for 150 jobs, if `limit` allows as many."""
+        """Holds for 150 jobs, if `limit` allows a list of this length."""
         async with opened(open_store, tmp_path) as store:
             names = [f"batch_{number:03}" for number in range(MANY)]
             for name in names:

@@ -1,4 +1,4 @@
-"""Conformance tests of chat templates that run the model's Jinja source: what the source means, and what it may cost."""
+"""Conformance tests of chat templates that run the model's Jinja source: its meaning and its cost."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ FORBIDDEN = (
 
 
 class ChatSourceTests:
-    """Conformance tests of templates with the capability `renders_jinja`. `ChatTemplateTests` derives from this class."""
+    """Tests of templates with the capability `renders_jinja`. `ChatTemplateTests` derives from this class."""
 
     @pytest.fixture
     def renders_jinja(self, template: type[ChatTemplate]) -> bool:
@@ -129,7 +129,7 @@ class ChatSourceTests:
     def test_a_costly_source_is_stopped(
         self, template: type[ChatTemplate], special_tokens: Mapping[str, str]
     ) -> None:
-        """A model's files may come from anywhere, and the source is run for each request."""
+        """A model's files may come from an untrusted author, and each request runs the source."""
         for source in COSTLY:
             found = result(template, special_tokens, source)
             assert not isinstance(found, str), f"{source} rendered {len(found)} characters"

@@ -212,7 +212,7 @@ class ChatTemplateTests(ChatSourceTests):
         source: str,
         special_tokens: Mapping[str, str],
     ) -> None:
-        """Neither from the same object nor from another one of its class."""
+        """Holds for conversations of the same object, and of other objects of its class."""
         for number in range(2):
             secrets = [f"{role} secret {number}" for role in ("system", "user", "assistant")]
             said: list[Message] = [{"role": secret.split()[0], "content": secret} for secret in secrets]
@@ -227,7 +227,7 @@ class ChatTemplateTests(ChatSourceTests):
     def test_add_generation_prompt_appends_the_assistant_turn(
         self, built: ChatTemplate, has_generation_prompt: bool
     ) -> None:
-        """Only the start of the turn is appended; without the argument, nothing is."""
+        """With the argument, the template appends only the start of the turn; without it, nothing."""
         for chat in ([ASK], CHATS["three turns"]):
             without = rendered(built, chat, add_generation_prompt=False)
             prompt = rendered(built, chat, add_generation_prompt=True)
@@ -261,7 +261,7 @@ class ChatTemplateTests(ChatSourceTests):
 
 
 def first_missing(text: str, prompt: str) -> int | None:
-    """Return the index of the first character of a text that a prompt lacks; None if it has the whole text."""
+    """Return the index of a text's first character that a prompt lacks; None if it has the whole text."""
     if text in prompt:
         return None
     low, high = 0, len(text)

@@ -48,9 +48,9 @@ class DrafterTests:
 
     @pytest.fixture
     def reference(self) -> Callable[[Sequence[int], int], Sequence[int]] | None:
-        """Return a plain function that finds the draft for all tokens of a sequence and a limit; None: unknown.
+        """Return a simple function that computes the draft from all tokens and a limit; None: unknown.
 
-        It may be as slow as a search through the whole sequence.
+        The function may be slow: it may search the whole sequence for each draft.
         """
         return None
 
@@ -58,7 +58,7 @@ class DrafterTests:
     def test_drafts_equal_the_reference(
         self, drafter: Drafter, vocab_size: int, reference: Any, num_tokens: int
     ) -> None:
-        """Over 80 random texts: of a few different tokens, and of phrases that repeat."""
+        """Tests 80 random texts: some with only a few different tokens, some with repeated phrases."""
         if reference is None:
             pytest.skip(
                 "the drafter does not have the capability reference (a function: tokens, limit → draft)"
@@ -143,7 +143,7 @@ class DrafterTests:
     ) -> None:
         """Sequences of requests with another tenant or another cache salt do not change a draft.
 
-        If the drafter does not know the request, no other sequence does.
+        If the drafter ignores requests, no other sequence changes a draft.
         """
         known = draw_tokens("random", 60, vocab_size)
 
@@ -160,7 +160,7 @@ class DrafterTests:
         assert draft_after(known[:30], "e") == alone, "the draft has changed after sequences of others"
 
     def test_drafts_stay_the_same_over_sequences(self, drafter: Drafter, vocab_size: int) -> None:
-        """The 500th sequence of a drafter has the draft of the first, if its tokens are the same."""
+        """The 500th sequence of a drafter gets the same draft as the first, if their tokens are equal."""
         tokens = draw_tokens("repeating", 60, vocab_size)
         first = drafted(drafter, [tokens])
         for number in range(2, 501):
@@ -168,7 +168,7 @@ class DrafterTests:
             assert found == first, f"sequence {number} has another draft than the first"
 
     def test_drafts_stay_the_same_over_calls(self, drafter: Drafter, vocab_size: int) -> None:
-        """A sequence that was asked 1,000 times drafts what one does that was asked once."""
+        """After 1,000 calls of `draft`, a sequence gives the same draft as after one call."""
         tokens = draw_tokens("random", 10, vocab_size) * 100
         asked = drafter.begin()
         for token in tokens:
@@ -179,7 +179,7 @@ class DrafterTests:
     def test_step_time_does_not_grow_with_length(self, drafter: Drafter, vocab_size: int) -> None:
         """Finds work that is done outside Python, such as copying or searching the sequence.
 
-        Compares processor time, and the best of several measurements for each length.
+        Compares the best of several measurements of processor time for each length.
         """
         short_s, long_s = step_times(drafter, (1000, 64_000), vocab_size)
         assert long_s <= MOST_TIME * short_s + FREE_S, (
@@ -241,14 +241,14 @@ def drafted(drafter: Drafter, pieces: Sequence[Sequence[int]]) -> list[int]:
 
 
 def draft_of(sequence: SequenceDrafter) -> list[int]:
-    """Return a sequence's draft of at most LIMIT tokens, and one more if it is longer: it may be endless."""
+    """Return a sequence's draft, cut after LIMIT + 1 tokens, because a draft may be endless."""
     return list(islice(sequence.draft(LIMIT), LIMIT + 1))
 
 
 def step_times(drafter: Drafter, lengths: Sequence[int], vocab_size: int) -> list[float]:
     """Return the processor time, in seconds, of a step of a sequence of each length: the best of five.
 
-    A measurement has steps with tokens that the sequence lacks, and steps that repeat a part of it.
+    Each measurement has steps with tokens that are new to the sequence, and steps that repeat a part of it.
     """
     histories = [draw_tokens("repeating", length, max(vocab_size // 2, 1)) for length in lengths]
     sequences = [drafter.begin() for _ in lengths]

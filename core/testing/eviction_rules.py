@@ -55,7 +55,7 @@ class LeafData:
         )
 
     def delayed(self, seconds: float) -> LeafData:
-        """Return the leaf as if all that happened to it had happened later."""
+        """Return the leaf with all its times moved to later."""
         return replace(self, created_at=self.created_at + seconds, used_at=self.used_at + seconds)
 
 
@@ -110,12 +110,12 @@ class EvictionRuleTests:
 
     @pytest.fixture
     def order(self) -> Callable[[LeafData], Any] | None:
-        """Return a function whose result is the smaller the sooner a leaf is to leave, such as a tuple; None: unknown."""
+        """Return a sort key, a function of a leaf: smaller keys are evicted first; None: unknown."""
         return None
 
     @pytest.fixture
     def expiry(self) -> Callable[[LeafData], float | None] | None:
-        """Return a function that returns when a leaf is to expire, as `expires_at` does; None: unknown."""
+        """Return a function that computes a leaf's time of expiry, as `expires_at` does; None: unknown."""
         return None
 
     def test_leaves_leave_in_the_stated_order(self, rule: EvictionRule, order: Any) -> None:
@@ -161,7 +161,7 @@ class EvictionRuleTests:
             assert before <= after, f"the loss of pages lowers the rank of {data}"
 
     def test_an_unchanged_leaf_keeps_its_rank(self, rule: EvictionRule) -> None:
-        """It may rise, as time passes and other leaves are ranked, but never sink."""
+        """The rank may rise as time passes and other leaves are ranked, but must never fall."""
         leaves = [ExampleLeaf(data) for data in example_leaves()]
         ranks = [rule.rank(leaf) for leaf in leaves]
         for _ in range(3):
@@ -171,13 +171,13 @@ class EvictionRuleTests:
 
     @pytest.mark.parametrize("seed", range(3))
     def test_a_cache_never_gives_up_the_rule(self, rule: EvictionRule, seed: int) -> None:
-        """A real cache under random load, which replaces a faulty rule."""
+        """Runs a real cache under random load. The cache would replace a faulty rule."""
         isolated = IsolatedRule(rule)
         change_at_random(isolated, seed)
         assert isolated.failure is None
 
     def test_leaves_are_not_kept(self, rule: EvictionRule) -> None:
-        """A leaf holds its tokens and pages, which a kept one would keep from being freed."""
+        """A leaf holds its tokens and pages. If a rule kept the leaf, they could not be freed."""
         leaf = ExampleLeaf(LeafData())
         before = sys.getrefcount(leaf)
         rule.rank(leaf)
@@ -199,7 +199,7 @@ class EvictionRuleTests:
         assert kept <= MAX_KEPT, f"{kept} blocks of memory more after 10,000 further leaves"
 
     def test_a_rank_costs_little(self, rule: EvictionRule, max_rank_s: float) -> None:
-        """Processor time of the best of five runs over 2,000 leaves."""
+        """Measures processor time: the best of five runs over 2,000 leaves."""
         leaves = [ExampleLeaf(LeafData(last_use=i, hits=i % 5, num_pages=1 + i % 9)) for i in range(2_000)]
         rank, times = rule.rank, []
         for _ in range(5):
@@ -214,12 +214,12 @@ class EvictionRuleTests:
             check_time(rule.expires_at(ExampleLeaf(data)))
 
     def test_a_new_leaf_does_not_expire_at_once(self, rule: EvictionRule) -> None:
-        """A time of expiry is a time of the clock, as `used_at` is, and no duration."""
+        """Like `used_at`, a time of expiry is a point in time, not a duration."""
         at = check_time(rule.expires_at(ExampleLeaf(LeafData())))
         assert at is None or at > NOW
 
     def test_expiry_is_on_the_clock_of_the_leaf(self, rule: EvictionRule) -> None:
-        """If all times of a leaf are later, it expires later by as much, whatever time it is by another clock."""
+        """If all times of a leaf move, its expiry moves equally. Other clocks have no influence."""
         for data in example_leaves():
             leaf, later = ExampleLeaf(data), ExampleLeaf(data.delayed(DELAY_S))
             before, after = check_time(rule.expires_at(leaf)), check_time(rule.expires_at(later))

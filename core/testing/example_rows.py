@@ -53,7 +53,7 @@ class ExampleRow:
         fields: the request's fields.
         tokens: tokens of the prompt and the output.
         logits: logits of the next token, float32: [vocab].
-        num_output: number of the tokens that are output.
+        num_output: number of these tokens that belong to the output.
         seed: seed of the request.
     """
 
@@ -82,7 +82,7 @@ class ExampleRows(ProcessedRows):
 
     Args:
         rows: the rows.
-        states: what `begin` returned for each.
+        states: the state that `begin` returned for each row.
     """
 
     def __init__(self, rows: Sequence[ExampleRow], states: Sequence[Any]) -> None:

@@ -24,12 +24,12 @@ EVENTS = (b"content-type", b"text/event-stream")
 
 @dataclass
 class Reply:
-    """What came out of the middleware.
+    """The output of the middleware.
 
     Attributes:
         messages: the messages of the reply.
-        path: path that the application saw; None: it was not called.
-        body_read: what the application has read.
+        path: path that the application received; None: the application was not called.
+        body_read: bytes that the application has read.
     """
 
     messages: list[ASGIMessage] = field(default_factory=list)
@@ -43,7 +43,7 @@ class Reply:
 
     @property
     def body(self) -> bytes:
-        """Body of the reply, decoded if it is compressed."""
+        """Body of the reply, decompressed if needed."""
         body = b"".join(bytes(message.get("body", b"")) for message in self.messages[1:])
         return (
             zlib.decompress(body, 47) if self.header(b"content-encoding") in (b"gzip", b"deflate") else body
@@ -71,9 +71,10 @@ def exchange(
     """Pass one request through middleware, in an event loop of its own. Checks that the reply is valid.
 
     Args:
-        headers, body: of the request; the body in the parts in which it arrives.
-        status, reply_headers, reply: of the application's reply; a reply in one part has a content-length.
-        app: application to use; None: one that reads the request and sends this reply.
+        headers, body: headers and body of the request; the body as a list of the parts that arrive.
+        status, reply_headers, reply: status, headers and body of the application's reply; a reply in one part
+            has a content-length.
+        app: application to use; None: an application that reads the request and sends this reply.
     """
     made = Application(body, status, reply, reply_headers)
     run_in_loop(lambda: made.ask(middleware, request_scope(method, path, headers), app))
@@ -115,11 +116,12 @@ class Application:
     """An application with one reply, and the client that asks it.
 
     Args:
-        body: the request's body, in the parts in which it arrives.
-        status, reply, reply_headers: of the reply; a reply in one part gets a content-length.
+        body: the request's body, as the parts that arrive.
+        status, reply, reply_headers: status, body and headers of the reply; a reply in one part gets a
+            content-length.
 
     Attributes:
-        reply: what the client has got.
+        reply: the messages that the client has received.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Conformance tests of the listings of a file store: a part of those of the `FileStore` interface."""
+"""Conformance tests of the listings of a file store, which `FileStoreTests` includes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class FileListingTests(StoreTests[FileStore]):
 
     @on_a_loop
     async def test_cursors_stay_valid_while_files_change(self, open_store: OpenFiles, tmp_path: Path) -> None:
-        """A page continues after its cursor although files were deleted or added meanwhile."""
+        """A page continues after its cursor even if files were deleted or added meanwhile."""
         async with opened(open_store, tmp_path) as store:
             for number in range(10, 20):
                 await put(store, f"file-{number}")
@@ -90,7 +90,7 @@ class FileListingTests(StoreTests[FileStore]):
 
     @on_a_loop
     async def test_long_listings_are_complete(self, open_store: OpenFiles, tmp_path: Path) -> None:
-        """Holds for 150 files, if `limit` allows as many."""
+        """Holds for 150 files, if `limit` allows a list of this length."""
         async with opened(open_store, tmp_path) as store:
             names = [f"file-{number:03}" for number in range(MANY)]
             for name in names:

@@ -173,7 +173,7 @@ class FileStoreTests(FileListingTests):
     async def test_unfinished_uploads_leave_no_bytes_behind(
         self, open_store: OpenFiles, tmp_path: Path
     ) -> None:
-        """The folder is as small as before soon after an upload was cancelled or has failed."""
+        """Soon after an upload was cancelled or has failed, the folder has its old size again."""
         async with opened(open_store, tmp_path) as store:
             await put(store, "file-1")
             for rounds in range(0, 20, 4):

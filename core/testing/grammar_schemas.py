@@ -1,6 +1,6 @@
-"""JSON schemas with values that they allow and values that they do not, as the specification of JSON Schema says.
+"""JSON schemas with valid and invalid values, by the specification of JSON Schema.
 
-A backend may narrow a schema, so the allowed values are those that a reader of the schema would write first.
+A backend may narrow a schema, so the valid values are the most obvious ones for a reader of the schema.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class SchemaExample(NamedTuple):
     Attributes:
         schema: the schema.
         fits: values that are valid. Keys of objects are in the order of the schema.
-        misfits: values that are not.
+        misfits: values that are invalid.
     """
 
     schema: Mapping[str, Any]
@@ -35,19 +35,19 @@ class SchemaExample(NamedTuple):
 
 
 def texts_of(value: Any) -> Sequence[str]:
-    """Return the usual texts of a value, without white space and with it. A backend may accept one of them alone."""
+    """Return the usual JSON texts of a value, with and without white space. A backend may accept only one."""
     return [json.dumps(value, separators=separators) for separators in ((",", ":"), (", ", ": "))]
 
 
 def accepts(case: GrammarCase, grammar: Grammar, value: Any) -> bool:
-    """Return whether a grammar accepts a value, in one of its texts."""
+    """Return whether a grammar accepts at least one text of a value."""
     return any(case.fits(grammar, text) for text in texts_of(value))
 
 
 def _object(
     properties: Mapping[str, Any], required: Sequence[str] = (), more: Mapping[str, Any] = {}
 ) -> dict[str, Any]:
-    """Return a schema of objects that have no other properties.
+    """Return a schema for objects that have only these properties.
 
     Args:
         more: further keywords.

@@ -42,7 +42,7 @@ class GrammarBackendTests:
     def examples(self, backend: type[GrammarBackend]) -> Sequence[GrammarExample]:
         """Return example grammars, with texts that match and texts that do not.
 
-        The default is simple grammars of each known kind.
+        By default, returns simple grammars of each known kind.
         """
         return [GrammarExample(*example) for example in declared(backend, "examples", EXAMPLES)]
 
@@ -162,7 +162,7 @@ class GrammarBackendTests:
     def test_batched_masks_equal_single_masks(
         self, case: GrammarCase, examples: Sequence[GrammarExample], filled: int
     ) -> None:
-        """What was in the rows before does not matter."""
+        """The old contents of the rows do not matter."""
         states = [
             state for _, grammar in compile_all(case, examples) for state in states_of(case, grammar, seeds=1)
         ]
@@ -171,7 +171,7 @@ class GrammarBackendTests:
         assert np.array_equal(case.masks(states[::-1], filled), np.stack(alone[::-1]))
 
     def test_similar_grammars_are_not_confused(self, case: GrammarCase) -> None:
-        """Grammars that differ in case, white space or the form of a letter have their own results."""
+        """Grammars that differ only in case, white space or a letter's form have their own results."""
         asked = [(example, compiled_or_none(case, example.spec)) for example in SIMILAR]
         found = [(example, grammar) for example, grammar in asked if grammar is not None]
         if not found:
@@ -184,7 +184,7 @@ class GrammarBackendTests:
 
     @pytest.mark.parametrize("is_prepared", [False, True])
     def test_accepted_schemas_allow_what_they_say(self, case: GrammarCase, is_prepared: bool) -> None:
-        """Schemas that the backend refuses with a RequestError are left out: it says that it cannot enforce them."""
+        """Skips schemas that the backend refuses with a RequestError, because it cannot enforce them."""
         found = 0
         for example in SCHEMAS:
             try:
@@ -237,7 +237,7 @@ class GrammarBackendTests:
 
 
 def may_be(schema: str, value: object) -> bool:
-    """Return whether a schema of the examples allows a value. Only its `enum` and the type boolean are read."""
+    """Return whether an example's schema allows a value. Reads only `enum` and the type boolean."""
     rules = json.loads(schema)
     return value in rules.get("enum", [value]) and (rules.get("type") != "boolean" or isinstance(value, bool))
 

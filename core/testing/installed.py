@@ -97,7 +97,7 @@ def conformance_class(
 def _check_needed(
     entry: Entry, kit: type[Any], base: type[Any], given: Mapping[str, Callable[[], Any]]
 ) -> None:
-    """Raise ConfigError if a value that the tests cannot do without is missing, or is of a wrong type."""
+    """Raise ConfigError if a required value is missing or has a wrong type."""
     for key, (kind, meaning) in getattr(kit, "needed", {}).items():
         if key in given:
             try:
@@ -120,9 +120,9 @@ def fixtures_of(kit: type[Any]) -> list[str]:
 def _fixture_of(entry: Entry, component: type[Any], options: Mapping[str, OptionValue]) -> Callable[[], Any]:
     """Return a function that returns the value of the component's fixture.
 
-    The value is an instance with these options if the component is a policy, a drafter, an observer, middleware,
-    an authenticator, a request field, an eviction rule, a router, a logits processor, a quantization
-    scheme or a model. Otherwise, it is a class.
+    The value is an instance with these options if the component is a policy, a drafter, an observer,
+    middleware, an authenticator, a request field, an eviction rule, a router, a logits processor, a
+    quantization scheme or a model. Otherwise, it is a class.
     """
     built = entry.build_options(options)
     if entry.kind in (
@@ -167,7 +167,7 @@ def _own_class(entry: Entry, path: str, kit: type[Any]) -> type[Any]:
         pytest.register_assert_rewrite(module)
     try:
         found: type[Any] = getattr(importlib.import_module(module), name)
-    except Exception as error:  # whatever a foreign module raises is the cause to report
+    except Exception as error:  # any exception of a plugin's module is the cause to report
         raise ComponentError(
             f"{entry}: its conformance {path!r} cannot be imported: {type(error).__name__}: {error}"
         ) from error

@@ -59,7 +59,7 @@ class LogitsProcessorTests:
 
     @pytest.fixture
     def silent(self, processor: LogitsProcessor) -> Sequence[Mapping[str, Any]]:
-        """Return the fields of requests that do not ask for the processor; none if each request gets it."""
+        """Return the fields of requests that do not ask for the processor; empty if each request gets it."""
         found: Sequence[Mapping[str, Any]] = declared(processor, "silent", ({}, {"another_field": 1}))
         return found
 
@@ -71,7 +71,7 @@ class LogitsProcessorTests:
     def test_logits_equal_the_reference(
         self, processor: LogitsProcessor, asking: Sequence[Mapping[str, Any]], reference: Reference | None
     ) -> None:
-        """Over 240 rows of all fields that ask; half of the texts have the first five tokens alone."""
+        """Tests 240 rows, with all fields that ask. Half of the texts use only the first five tokens."""
         if reference is None:
             pytest.skip(
                 "the processor does not have the capability reference (a function: row, draw → logits)"
@@ -118,7 +118,7 @@ class LogitsProcessorTests:
     def test_every_row_keeps_an_allowed_token(
         self, processor: LogitsProcessor, asking: Sequence[Mapping[str, Any]]
     ) -> None:
-        """Whatever the logits: large, equal, or of a single token that a grammar allows."""
+        """Holds for all logits: large, equal, or with a single token that a grammar allows."""
         for fields in asking:
             rows = [
                 replace(row, fields=fields, seed=seed, logits=logits)
@@ -169,7 +169,7 @@ class LogitsProcessorTests:
     def test_the_same_rows_give_the_same_logits(
         self, processor: LogitsProcessor, asking: Sequence[Mapping[str, Any]]
     ) -> None:
-        """Also after many calls with other rows: nothing is kept of them."""
+        """Holds after many calls with other rows, too: the processor keeps no data of them."""
         rows = example_rows(processor, asking, 4)
         first = processed_by(processor, rows)
         for seed in range(NUM_CALLS):
@@ -179,7 +179,7 @@ class LogitsProcessorTests:
     def test_a_state_is_not_changed(
         self, processor: LogitsProcessor, asking: Sequence[Mapping[str, Any]]
     ) -> None:
-        """A row that was retracted gets a new state, and its logits are those of the old one."""
+        """A retracted row gets a new state, which gives the same logits as the old state."""
         rows = example_rows(processor, asking, 4)
         states = [processor.begin(row.request) for row in rows]
         for _ in range(20):
@@ -191,7 +191,7 @@ class LogitsProcessorTests:
     def test_ended_requests_are_forgotten(
         self, processor: LogitsProcessor, asking: Sequence[Mapping[str, Any]]
     ) -> None:
-        """Nothing is kept of requests whose states are gone, such as their fields or states by prompt length."""
+        """After a state is gone, the processor keeps no data of its request, such as fields."""
         counts = []
         for turn in range(3):
             for i in range(NUM_ENDED):
@@ -207,7 +207,7 @@ class LogitsProcessorTests:
     def test_randomness_comes_from_the_row_alone(
         self, processor: LogitsProcessor, asking: Sequence[Mapping[str, Any]]
     ) -> None:
-        """Not from the generators of the process."""
+        """The random generators of the process have no influence."""
         rows, found = example_rows(processor, asking, NUM_ROWS), []
         for seed in (1, 2):
             torch.manual_seed(seed)
@@ -219,7 +219,7 @@ class LogitsProcessorTests:
     def test_many_rows_take_few_operations(
         self, processor: LogitsProcessor, asking: Sequence[Mapping[str, Any]]
     ) -> None:
-        """A GPU takes as long to start an operation for one row as for all."""
+        """On a GPU, starting an operation takes the same time for one row and for all rows."""
         few, many = (
             len(operations_of(processor, example_rows(processor, asking[:1], num))) for num in (FEW, MANY)
         )
@@ -293,7 +293,7 @@ def example_rows(
 
 
 def extreme_logits(vocab_size: int) -> list[torch.Tensor]:
-    """Return logits that a model, penalties and a grammar may leave."""
+    """Return extreme logits that can result from a model, penalties and a grammar."""
     single = torch.full((vocab_size,), float("-inf"))
     single[vocab_size // 3] = -40.0
     pair = single.clone()
@@ -336,7 +336,7 @@ def operations_of(processor: LogitsProcessor, rows: Sequence[ExampleRow]) -> lis
 
 
 def same(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Return whether two tensors have the same bits, but for NaN."""
+    """Return whether two tensors have the same bits. All NaN count as equal."""
     return torch.equal(one.nan_to_num(123.0), other.nan_to_num(123.0))
 
 

@@ -9,7 +9,7 @@ from typing import Any
 def brief(found: Any) -> Any:
     """Replace long bytes by a text with their length and hash; return other values unchanged.
 
-    Where the variable CI is set, pytest looks for every difference between two values, in a time that grows with
+    If the variable CI is set, pytest searches for every difference between two values. The time grows with
     the square of their length: more than 10 minutes for 1 MB.
     """
     if not isinstance(found, bytes) or len(found) < 200:

@@ -64,7 +64,7 @@ class MediaProcessorTests:
         assert len({first, other, last}) == 3, "two images have one key"
 
     def test_other_images_change_nothing(self, processor: MediaProcessor) -> None:
-        """An image in company has the tensors, the key and the tokens that it has alone."""
+        """An image has the same tensors, key and tokens alone and among other images."""
         images = [example_image(i, *SIZES[i]) for i in range(3)]
         together = _process(processor, images)
         for image, span in zip(images, together.spans, strict=True):

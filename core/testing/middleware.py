@@ -52,8 +52,8 @@ class ApplicationError(Exception):
 class HTTPMiddlewareTests:
     """Conformance tests of middleware.
 
-    Derive from this class and override the fixture `middleware`. If it answers requests itself, give the
-    fixture `headers`, with which it passes them on.
+    Derive from this class and override the fixture `middleware`. If the middleware answers some requests
+    itself, also override `headers`: headers of a request that it passes on.
     """
 
     @pytest.fixture
@@ -73,9 +73,10 @@ class HTTPMiddlewareTests:
 
     @pytest.fixture
     def examples(self, middleware: HTTPMiddleware) -> Sequence[MiddlewareExample]:
-        """Return requests and replies with what the middleware does to them.
+        """Return example requests, the application's replies, and the expected replies.
 
-        By default, those of the class's `conformance`: a list of mappings of the attributes of `MiddlewareExample`.
+        By default, reads the class's `conformance`: a list of mappings with the attributes of
+        `MiddlewareExample`.
         """
         found: Sequence[dict[str, Any]] = declared(middleware, "examples", ())
         return [MiddlewareExample(**each) for each in found]
@@ -107,7 +108,7 @@ class HTTPMiddlewareTests:
 
     @pytest.mark.parametrize("kind", [EVENTS, JSON, (b"content-type", b"application/octet-stream")])
     def test_streams_are_not_held_back(self, middleware: HTTPMiddleware, headers: Any, kind: Any) -> None:
-        """The application sends each part once the client has the one before it."""
+        """The application sends each part once the client has received the previous part."""
         parts = [b"data: %d\n\n" % i for i in range(20)]
 
         async def check() -> None:
@@ -131,7 +132,7 @@ class HTTPMiddlewareTests:
         run_in_loop(check)
 
     def test_skipped_events_have_a_start(self, middleware: HTTPMiddleware, headers: Any) -> None:
-        """With `skips_events`, the events are sent past the middleware as soon as it has got the start of the reply."""
+        """With `skips_events`, events bypass the middleware once it has received the start of the reply."""
         if not middleware.skips_events:
             pytest.skip("events pass through it")
 
@@ -218,13 +219,13 @@ class HTTPMiddlewareTests:
     def test_a_request_costs_little(
         self, middleware: HTTPMiddleware, headers: Any, max_request_s: float
     ) -> None:
-        """Measures processor time for 200 requests, without that of the test's own application."""
+        """Measures processor time for 200 requests, without the time of the test's own application."""
         plain = _timed(_Passing(HTTPMiddleware.Options()), headers, 200)
         taken = (_timed(middleware, headers, 200) - plain) / 200
         assert taken <= max_request_s, f"{1e6 * taken:.0f} us of processor time per request"
 
     def test_ended_requests_are_forgotten(self, middleware: HTTPMiddleware, headers: Any) -> None:
-        """What is kept of each request grows without end."""
+        """Data kept for each request would grow without limit."""
         counts = []
         for run in range(3):
             for _ in _asked_one_by_one(middleware, headers, 2_000, f"{run}"):
@@ -236,7 +237,7 @@ class HTTPMiddlewareTests:
 
 
 def check_example(middleware: HTTPMiddleware, example: MiddlewareExample) -> None:
-    """Pass an example's request through middleware, and compare the reply with the one that is expected."""
+    """Pass an example's request through middleware, and compare the reply with the expected reply."""
     got = exchange(
         middleware,
         method=example.method,

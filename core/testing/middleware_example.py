@@ -13,13 +13,14 @@ class MiddlewareExample:
     """A request, the application's reply to it, and the reply that the client must get.
 
     Attributes:
-        method, path, headers: of the request.
-        status, reply_headers, reply: of the application's reply. A reply in one part gets a content-length.
+        method, path, headers: method, path and headers of the request.
+        status, reply_headers, reply: status, headers and body of the application's reply. A reply in one part
+            gets a content-length.
         expected_status: status that the client gets; None: the application's.
-        expected_headers: all headers that the client gets, in any order. A content-length is left out: it is checked
-            wherever the application has sent one.
-        is_passed_on: whether the application gets the request. If it does, the client gets its body; a body with a
-            content-encoding is decoded first.
+        expected_headers: all headers that the client gets, in any order. Leave out content-length: the tests
+            check it if the application has sent one.
+        is_passed_on: whether the application gets the request. If so, the client must get the application's
+            body; the tests decode a body with a content-encoding first.
     """
 
     method: str = "POST"

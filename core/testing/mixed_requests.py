@@ -14,10 +14,10 @@ from .policy_views import make_running, make_waiting
 
 
 def mixed_waiting(rng: np.random.Generator, num: int, fields: Sequence[str]) -> Waiting:
-    """Return `num` random waiting requests. Only their arrivals all differ.
+    """Return `num` random waiting requests. Only the column `arrival` has no equal values.
 
     Args:
-        fields: names of request fields, which half of the requests give.
+        fields: names of request fields that half of the requests set.
     """
     num_tokens = _spread(rng, num)
     return make_waiting(
@@ -60,6 +60,6 @@ def _common(rng: np.random.Generator, num: int, fields: Sequence[str]) -> dict[s
 
 
 def _spread(rng: np.random.Generator, num: int) -> npt.NDArray[np.int64]:
-    """Return numbers from 1 to 50,000, among which the small ones occur several times: [num]."""
+    """Return random numbers from 1 to 50,000, in which small numbers occur several times: [num]."""
     found: npt.NDArray[np.int64] = np.exp(rng.random(num) * np.log(50_000)).astype(np.int64)
     return found

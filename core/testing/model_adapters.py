@@ -37,8 +37,8 @@ Config = dict[str, Any]
 class ModelAdapterTests(TensorTests):
     """Conformance tests of a model adapter.
 
-    Derive from this class and override the fixture `adapter`, and others if their defaults do not fit. An adapter declares
-    `conformance = {"configs": [...]}`, or the test class overrides the fixture `configs`.
+    Derive from this class and override the fixture `adapter`, and others if their defaults do not fit. An
+    adapter declares `conformance = {"configs": [...]}`, or the test class overrides the fixture `configs`.
     The tests build models of the configs with random weights, and compare them with transformers' own code.
     """
 
@@ -103,7 +103,7 @@ class ModelAdapterTests(TensorTests):
     def test_later_steps_continue_a_sequence(
         self, adapter: type[ModelAdapter], configs: Sequence[Mapping[str, Any]], device: str
     ) -> None:
-        """Keys and values of earlier steps come from llmfw's cache; the layers keep nothing."""
+        """Keys and values of earlier steps come from llmfw's cache; the layers keep no data."""
         for fields in configs:
             model = build_model(fields, device, torch.float32)
             ids = tokens(sum(PIECES), 5, model)

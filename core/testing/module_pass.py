@@ -43,7 +43,7 @@ class ModulePassTests(TensorTests):
     def large_step(self) -> Sequence[int]:
         """Return the lengths of the sequences in a large step: one long sequence and many short ones.
 
-        Return fewer tokens only where the device is very slow.
+        Return fewer tokens only if the device is very slow.
         """
         return LARGE
 

@@ -43,8 +43,8 @@ class Batch(list[RequestEvent]):
 class RequestObserverTests:
     """Conformance tests of an observer.
 
-    Derive from this class and override the fixture `observer`. To test what the observer records, override `reference`,
-    and `recorded` if it records more than metrics.
+    Derive from this class and override the fixture `observer`. To test what the observer records, override
+    `reference`, and `recorded` if it records more than metrics.
     """
 
     @pytest.fixture
@@ -59,14 +59,14 @@ class RequestObserverTests:
 
     @pytest.fixture
     def recorded(self) -> Callable[[Any], Any]:
-        """Return a function that returns what an observer has recorded so far; by default, the samples of its metrics."""
+        """Return a function that returns an observer's record so far; by default, its metrics' samples."""
         return samples_of
 
     @pytest.fixture
     def reference(self) -> Callable[[Sequence[RequestEvent]], Any] | None:
-        """Return a function that computes, as plainly as possible, what has to be recorded of events.
+        """Return a simple function that computes the expected record of events; None: no reference.
 
-        Its result is compared with that of `recorded` by `==`. None: there is no reference.
+        The tests compare its result with the result of `recorded` by `==`.
         """
         return None
 
@@ -74,7 +74,7 @@ class RequestObserverTests:
     def test_what_is_recorded_equals_the_reference(
         self, observer: RequestObserver, recorded: Any, reference: Any, part: float
     ) -> None:
-        """Over 300 random requests in random calls, the first half of their events, and none."""
+        """Tests the events of 300 random requests, the first half of them, and no events, in random calls."""
         if reference is None:
             pytest.skip(
                 "the observer does not have the capability reference (a function: events → what it records)"
@@ -85,7 +85,7 @@ class RequestObserverTests:
         assert recorded(observer) == reference(events)
 
     def test_no_label_is_chosen_by_a_client(self, observer: RequestObserver) -> None:
-        """Clients choose ids, users and what errors quote; each value of a label is a series that Prometheus keeps."""
+        """Clients choose ids, users and error texts. Prometheus keeps a series for each label value."""
         secret = "chosen-by-a-client"
         *_, end = request_events(secret, "error", tenant=secret, error=secret)
         assert isinstance(end, RequestEnded)
@@ -121,7 +121,7 @@ class RequestObserverTests:
         in_a_thread(observer, [events], after_each=events.clear)
 
     def test_the_list_is_not_kept(self, observer: RequestObserver) -> None:
-        """The observer may keep events. The list is the caller's, also after `close`."""
+        """The observer may keep events. The list belongs to the caller, even after `close`."""
         lists = [Batch(interleaved(10, seed)) for seed in range(3)]
         known = [weakref.ref(events) for events in lists]
         in_a_thread(observer, (lists.pop() for _ in known))
@@ -154,7 +154,7 @@ class RequestObserverTests:
 
     @pytest.mark.parametrize("finish", FINISHES)
     def test_ended_requests_are_forgotten(self, observer: RequestObserver, finish: str) -> None:
-        """What is kept of each request grows without end."""
+        """Data kept for each request would grow without limit."""
         counts: list[int] = []
         names = map(str, itertools.count())
 
@@ -256,7 +256,7 @@ def request_events(
 
 
 def interleaved(num: int, seed: int) -> list[RequestEvent]:
-    """Return the events of `num` requests of several tenants, mixed; those of each request in order."""
+    """Return the mixed events of `num` requests of several tenants. Each request's events are in order."""
     rng = random.Random(seed)
     open_requests = [
         list(request_events(f"{seed}-{i}", rng.choice(FINISHES), tenant=rng.choice(["", "alice", "bob"])))

@@ -53,7 +53,7 @@ class SchedulePolicyTests:
 
     @pytest.fixture
     def reference(self) -> SchedulePolicy | None:
-        """Return a plain and slow policy whose answers those of the policy have to equal; None: unknown."""
+        """Return a simple policy that gives the expected answers, and may be slow; None: unknown."""
         return None
 
     @pytest.fixture
@@ -65,7 +65,7 @@ class SchedulePolicyTests:
     def test_answers_equal_the_reference(
         self, policy: SchedulePolicy, reference: SchedulePolicy | None, fields: Sequence[str], num: int
     ) -> None:
-        """For eight random queues, in which requests have ties."""
+        """Tests eight random queues, in which some values are equal."""
         if reference is None:
             pytest.skip(
                 "the policy does not have the capability reference (a plain policy with the same answers)"
@@ -147,7 +147,7 @@ class SchedulePolicyTests:
         first = answers()
         policy.order(draw_waiting(rng, 7), figures)
         assert answers() == first
-        if num == 20:  # the faults of long runs, too: each method is called hundreds of times
+        if num == 20:  # calls each method hundreds of times, to find faults that only long runs have
             for repeat in range(NUM_REPEATS):
                 assert answers() == first, f"another answer after {repeat} equal ones"
 
@@ -161,7 +161,7 @@ class SchedulePolicyTests:
 
     @pytest.mark.parametrize("num", [2, 3, 20, 300])
     def test_ties_do_not_depend_on_column_order(self, policy: SchedulePolicy, num: int) -> None:
-        """Requests may be equal in all but their arrival, which is different for each."""
+        """Requests may be equal in all columns except `arrival`."""
         rng, figures = np.random.default_rng(num), make_figures(num_running=num)
         tied: dict[str, Any] = {"priority": rng.integers(0, 2, num), "num_to_come": rng.integers(5, 7, num)}
         for columns in (dict[str, Any](), tied):
@@ -185,7 +185,7 @@ class SchedulePolicyTests:
     def test_no_request_is_held_back_for_ever(
         self, policy: SchedulePolicy, num_fresh: int, num_tokens: int
     ) -> None:
-        """After a day, there is nothing more to wait for: others always run on a busy server."""
+        """After a day, a policy must no longer hold the request: on a busy server, others always run."""
         waiting = make_waiting(
             1 + num_fresh,
             waited=[DAY] + [0.0] * num_fresh,
@@ -226,7 +226,7 @@ class SchedulePolicyTests:
 
     @pytest.mark.parametrize("seed", range(4))
     def test_few_requests_are_retracted_under_load(self, policy: SchedulePolicy, seed: int) -> None:
-        """What a retracted request has computed may be computed again, so requests must not retract each other."""
+        """Retracted requests may lose computed tokens, so requests must not retract each other."""
         load = PolicyLoad(policy, seed)
         load.run(NUM_REQUESTS)
         assert load.num_retractions <= MAX_RETRACTIONS, f"retractions of {NUM_REQUESTS} requests"

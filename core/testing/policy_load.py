@@ -1,4 +1,4 @@
-"""Drives the scheduler with a policy and random requests, without a model: every sampled token is 1."""
+"""Runs the scheduler with a policy and random requests, without a model: every sampled token is 1."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class PolicyLoad:
 
     Attributes:
         asked: `max_tokens` of each request, by id.
-        given: number of tokens that each request got.
+        given: number of tokens that each request received.
         ends: number of times that each request ended.
     """
 

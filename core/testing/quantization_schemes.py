@@ -65,7 +65,7 @@ class ExampleLayer:
     def error(self, found: torch.Tensor, inputs: torch.Tensor) -> float:
         """Return the distance of outputs [rows, out_features] from exact ones, relative to the outputs' norm.
 
-        The norm is the one that outputs have on average for random inputs of the same sizes.
+        This norm is the average norm of outputs for random inputs of the same sizes.
         """
         bias = None if self.bias is None else self.bias.double()
         exact = functional.linear(inputs.double(), self.weight.double(), bias)
@@ -78,9 +78,9 @@ class ExampleLayer:
 class QuantizationSchemeTests(TensorTests):
     """Conformance tests of a quantization scheme.
 
-    Derive from this class and override the fixture `scheme`, and other fixtures if their defaults do not fit. Tests
-    with a dtype that the scheme reports as unsupported are skipped with its reason, as are tests of layers that
-    the scheme leaves as they are.
+    Derive from this class and override the fixture `scheme`, and other fixtures if their defaults do not fit.
+    Tests with a dtype that the scheme reports as unsupported are skipped with its reason, as are tests of
+    layers that the scheme leaves as they are.
     """
 
     @pytest.fixture
@@ -144,7 +144,7 @@ class QuantizationSchemeTests(TensorTests):
     def test_each_output_is_near_its_own(
         self, supported: QuantizationScheme, device: str, dtype: torch.dtype
     ) -> None:
-        """Of many outputs, a few wrong ones hardly move the outputs as a whole."""
+        """Checks each output separately, because a few wrong ones hardly change the norm of all outputs."""
         example = make_layer(TALL, device, dtype)
         inputs = example.inputs(64)
         found = run(quantized(supported, example), inputs).double()
@@ -155,7 +155,7 @@ class QuantizationSchemeTests(TensorTests):
     def test_layers_hold_no_other_memory(
         self, supported: QuantizationScheme, device: str, dtype: torch.dtype
     ) -> None:
-        """Memory that is not of tensors counts, too: a copy of the weights as an array."""
+        """Memory outside tensors counts, too, such as a copy of the weights as an array."""
         if device != "cpu" or not anonymous_bytes():
             pytest.skip("the memory of the process does not tell")
         held, modules, size = anonymous_bytes(), [], 0
@@ -170,7 +170,7 @@ class QuantizationSchemeTests(TensorTests):
     def test_a_row_does_not_depend_on_others(
         self, supported: QuantizationScheme, device: str, dtype: torch.dtype
     ) -> None:
-        """Other rows may be larger, and there may be any number of them."""
+        """Holds for any number of other rows, even if their values are larger."""
         example = make_layer((64, 96), device, dtype)
         module = quantized(supported, example)
         inputs = example.inputs(NUM_ROWS)
@@ -203,7 +203,7 @@ class QuantizationSchemeTests(TensorTests):
     def test_the_weight_is_neither_changed_nor_kept(
         self, supported: QuantizationScheme, device: str, dtype: torch.dtype
     ) -> None:
-        """A kept weight would take more memory than before."""
+        """If a module kept the weight, quantization would increase the memory."""
         example = make_layer((64, 64), device, dtype, has_bias=True)
         assert example.bias is not None
         bias = example.bias.clone()
@@ -286,7 +286,7 @@ class QuantizationSchemeTests(TensorTests):
     def test_models_are_quantized_as_planned(
         self, supported: QuantizationScheme, family: str, device: str, dtype: torch.dtype
     ) -> None:
-        """The size of a model is known without its weights."""
+        """The plan gets the size of a model without its weights."""
         kind = type(supported)
         entry = Entry("quantization_scheme", kind.__name__, f"{kind.__module__}:{kind.__name__}", "", "", "")
         model = build_model(family, device, dtype)
@@ -326,7 +326,7 @@ def random_numbers(*shape: int, seed: int) -> torch.Tensor:
 
 
 def size_of(scheme: QuantizationScheme, layer: LinearLayer) -> int:
-    """Return the size of a layer's quantized weight in bytes; skip the test if the scheme leaves the layer out."""
+    """Return the size of a layer's quantized weight in bytes; skip the test if the layer is left out."""
     size = scheme.num_bytes(layer)
     if size is None:
         pytest.skip(f"the scheme leaves layers of {layer.out_features} x {layer.in_features} as they are")

@@ -1,4 +1,4 @@
-"""Conformance tests of the `QuantizedFormat` interface: layers have the weights that their tensors stand for."""
+"""Conformance tests of the `QuantizedFormat` interface: layers have the weights that their tensors encode."""
 
 from __future__ import annotations
 
@@ -37,10 +37,11 @@ class QuantizedExample:
     """A quantized linear layer, for tests.
 
     Attributes:
-        settings: the `quantization_config`. The same for all sizes and seeds.
-        tensors: stored tensors, by their last name ("scales").
-        weight: the weight that they stand for, [out_features, in_features], in float32.
-        rounded: function that rounds inputs, [R, in_features] in float32, as the layer's module has to; None: unknown.
+        settings: the `quantization_config`; the same for all sizes and seeds.
+        tensors: stored tensors, by the last part of their name, such as "scales".
+        weight: the weight that the tensors encode, [out_features, in_features], in float32.
+        rounded: function that rounds inputs, [R, in_features] in float32, as the layer's module has to; None:
+            unknown.
     """
 
     settings: Mapping[str, Any]
@@ -55,8 +56,8 @@ Make = Callable[[int, int, int], QuantizedExample]
 class QuantizedFormatTests:
     """Conformance tests of a quantized format.
 
-    Derive from this class and override the fixtures `quantized_format` and `example`. A format may also declare
-    `conformance = {"example": function}`.
+    Derive from this class and override the fixtures `quantized_format` and `example`. A format may also
+    declare `conformance = {"example": function}`.
     """
 
     @pytest.fixture
@@ -66,7 +67,7 @@ class QuantizedFormatTests:
 
     @pytest.fixture
     def example(self, quantized_format: type[QuantizedFormat]) -> Make:
-        """Return a function of the numbers of outputs and inputs, multiples of 64, and a seed."""
+        """Return a function of the numbers of outputs and inputs (multiples of 64) and a seed."""
         found: Make | None = declared(quantized_format, "example", None)
         if found is None:
             raise NotImplementedError(
@@ -78,7 +79,7 @@ class QuantizedFormatTests:
     def test_weights_are_what_tensors_stand_for(
         self, quantized_format: type[QuantizedFormat], example: Make
     ) -> None:
-        """Holds whatever the order of the layers, and if a layer is read twice."""
+        """Holds for any order of the layers, and if a layer is read twice."""
         examples, stored = checkpoint(example)
         chosen = chosen_format(quantized_format, examples[NAMES[0]].settings)
         layers = chosen.layers(formats(stored))
@@ -88,7 +89,7 @@ class QuantizedFormatTests:
             torch.testing.assert_close(found, examples[name].weight, rtol=2e-7, atol=0)
 
     def test_weights_share_no_memory(self, quantized_format: type[QuantizedFormat], example: Make) -> None:
-        """A weight keeps its numbers when those of other layers, also of the same size, are read."""
+        """A weight keeps its numbers when weights of other layers are read, even of the same size."""
         examples, stored = checkpoint(example)
         chosen = chosen_format(quantized_format, examples[NAMES[0]].settings)
         layers = chosen.layers(formats(stored))
@@ -139,7 +140,7 @@ class QuantizedFormatTests:
     def test_modules_keep_the_dtype_and_shape(
         self, quantized_format: type[QuantizedFormat], example: Make
     ) -> None:
-        """Of inputs with one or two dimensions of rows."""
+        """Tests inputs with one and with two dimensions of rows."""
         for dtype in (torch.float32, torch.bfloat16):
             examples, built = modules(quantized_format, example, dtype)
             for name, module in built.items():
@@ -165,7 +166,7 @@ class QuantizedFormatTests:
     def test_missing_tensors_are_refused(
         self, quantized_format: type[QuantizedFormat], example: Make
     ) -> None:
-        """Without any one of its tensors, a layer has the same weight, or is left out, or is refused."""
+        """If a tensor is missing, its layer has the same weight, or is left out, or is refused."""
         examples, stored = checkpoint(example)
         for leaf in examples[NAMES[0]].tensors:
             changed = {name: each for name, each in stored.items() if name != f"{NAMES[0]}.{leaf}"}
@@ -192,7 +193,7 @@ class QuantizedFormatTests:
                 check_refused(quantized_format, examples[NAMES[0]], with_it, f"with {leaf} in {dtype}")
 
     def test_other_settings_are_refused(self, quantized_format: type[QuantizedFormat], example: Make) -> None:
-        """A setting of another value is refused, unless the weights do not depend on it. Settings inside of others count."""
+        """A setting with another value is refused if the weights depend on it. Tests nested settings, too."""
         examples, stored = checkpoint(example)
         first = examples[NAMES[0]]
         for key, changed in strange_settings(first.settings):
@@ -237,7 +238,7 @@ def check_rows(found: torch.Tensor, expected: torch.Tensor) -> None:
 
 
 def strange_settings(settings: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield settings of which one, also inside of another, has a value that no format knows, with its name."""
+    """Yield each setting's name, and the settings with an unknown value for it; also for nested ones."""
     for key, value in settings.items():
         yield key, {**settings, key: STRANGE}
         if isinstance(value, Mapping):
@@ -246,7 +247,7 @@ def strange_settings(settings: Mapping[str, Any]) -> Iterator[tuple[str, dict[st
 
 
 def checkpoint(example: Make, seed: int = 1) -> tuple[dict[str, QuantizedExample], dict[str, torch.Tensor]]:
-    """Return quantized layers by name, and all tensors of a checkpoint that has them."""
+    """Return quantized layers by name, and all tensors of a checkpoint with these layers."""
     examples = {
         name: example(*shape, seed + i) for i, (name, shape) in enumerate(zip(NAMES, SHAPES, strict=True))
     }
@@ -277,8 +278,8 @@ def check_refused(
 ) -> None:
     """Assert that a checkpoint is refused in one line, or that its first layer keeps its weight, or is left out.
 
-    A weight of another shape is refused when it is compared with the model: not all formats can know that rows are
-    missing.
+    A weight of another shape is refused when it is compared with the model: not all formats can know that
+    rows are missing.
     """
     reason = ""
     found = None

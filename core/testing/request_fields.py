@@ -38,7 +38,8 @@ class RequestFieldTests:
     """Conformance tests of a request field.
 
     Derive from this class and override the fixtures `field` and `accepted` (and `refused`, if `validate`
-    refuses values). Instead of the latter two, the field's class can have them in its attribute `conformance`.
+    refuses values). The field's class can also declare `accepted` and `refused` in its attribute
+    `conformance`.
     """
 
     @pytest.fixture
@@ -73,7 +74,7 @@ class RequestFieldTests:
             assert refusal(field, value) is not None, f"{value!r:.80} is accepted"
 
     def test_any_value_of_the_type_is_answered(self, field: RequestField, accepted: Sequence[Any]) -> None:
-        """A wrong value raises ValueError or RequestError, and a right one becomes plain data."""
+        """An invalid value raises ValueError or RequestError, and a valid value becomes plain data."""
         for value in (*of_type(field, CANDIDATES), *accepted):
             try:
                 found = answer(field, value)
@@ -82,7 +83,7 @@ class RequestFieldTests:
             assert_plain(found)
 
     def test_errors_name_the_field(self, field: RequestField, refused: Sequence[Any]) -> None:
-        """An error of `validate` has a text, and names this field or one within it."""
+        """An error of `validate` has a text, and names this field or a field within it."""
         for value in (*of_type(field, CANDIDATES), *of_type(field, refused)):
             error = refusal(field, value)
             if isinstance(error, RequestError):
@@ -90,7 +91,7 @@ class RequestFieldTests:
                 assert (error.param or "").startswith("field"), f"names the parameter {error.param!r}"
 
     def test_equal_values_give_equal_results(self, field: RequestField, accepted: Sequence[Any]) -> None:
-        """Also after other values, and hundreds of times."""
+        """Holds after other values, and in hundreds of calls."""
         values = [*accepted, *of_type(field, CANDIDATES)]
         first = [outcome(field, value) for value in values]
         for _ in range(100):
@@ -107,7 +108,7 @@ class RequestFieldTests:
             assert taken <= MAX_VALUE_S, f"{1e3 * taken:.1f} ms for {value!r:.80}"
 
     def test_values_are_forgotten(self, field: RequestField, accepted: Sequence[Any]) -> None:
-        """What is kept of each request grows without end."""
+        """Data kept for each request would grow without limit."""
         values = [*accepted, *of_type(field, CANDIDATES)] or [None]
         texts = [msgspec.json.encode(value) for value in values]
 

@@ -1,4 +1,4 @@
-"""Measures what a store takes from others: the event loop, memory and disk space."""
+"""Measures the resources that a store takes: time of the event loop, memory and disk space."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def folder_bytes(folder: Path) -> int:
 
 @contextlib.contextmanager
 def peak_memory() -> Iterator[list[int]]:
-    """Context manager whose list has the most bytes of Python objects in the block, after the block."""
+    """Context manager that appends the peak memory of Python objects, in bytes, to the list at the end."""
     peaks: list[int] = []
     tracemalloc.start()
     try:

@@ -38,7 +38,7 @@ class RouterTests:
 
     @pytest.fixture
     def reference(self, router: Router) -> Reference | None:
-        """Return a function that finds the engines between which the choice is free; None: nothing is known of it."""
+        """Return a function that finds all engines that the router may choose; None: unknown."""
         return declared(router, "reference", None)
 
     @pytest.fixture
@@ -52,7 +52,7 @@ class RouterTests:
             assert any(found is replica for replica in replicas), f"{found!r} is not one of {replicas}"
 
     def test_choices_equal_the_reference(self, router: Router, reference: Reference | None) -> None:
-        """Unless `needs_matches` is set, the router does not see how many tokens match, as in a server."""
+        """As in a server, a router without `needs_matches` does not get the number of matching tokens."""
         if reference is None:
             pytest.skip(
                 "the router does not have the capability reference (a plain function with the same choices)"
@@ -77,13 +77,13 @@ class RouterTests:
             assert any(found is replica for replica in left), f"{found!r} is not one of {left}"
 
     def test_engines_not_measured_yet_are_no_fault(self, router: Router) -> None:
-        """At the start no engine has a speed; later one that was restarted has none."""
+        """At the start, no engine has a measured speed; later, a restarted engine has none."""
         for speeds in ((0.0, 0.0, 0.0), (0.0, 5000.0, 0.0), (5000.0, 0.0, 1e-9)):
             views = [ReplicaView(i, tokens_per_s=speed) for i, speed in enumerate(speeds)]
             assert router.choose(RoutedRequest(1000), views) in views
 
     def test_idle_engines_all_get_requests(self, router: Router) -> None:
-        """Of many tenants' short requests, one after the other, no engine gets none."""
+        """If many tenants send short requests one after another, each engine gets at least one."""
         found = play(router, [RoutedRequest(10, tenant=f"tenant {i}") for i in range(300)], num_replicas=3)
         assert set(found) == {0, 1, 2}
 
@@ -116,7 +116,7 @@ class RouterTests:
         assert kept <= MAX_KEPT, f"{kept} blocks of memory more after 10,000 further requests"
 
     def test_a_choice_costs_little(self, router: Router, max_choice_s: float) -> None:
-        """Processor time of the best of five runs over 1,000 requests."""
+        """Measures processor time: the best of five runs over 1,000 requests."""
         views = [ReplicaView(i, i, 2 * i, 100 * i, 10 * i, 1000.0, i) for i in range(8)]
         requests = [RoutedRequest(100 + i, f"tenant {i}") for i in range(1_000)]
         times = []
@@ -129,7 +129,7 @@ class RouterTests:
 
 
 def play(router: Router, requests: Sequence[RoutedRequest], num_replicas: int) -> list[int]:
-    """Return the numbers of the engines to which a router sends requests, each of which ends before the next one comes."""
+    """Return the numbers of the engines that a router chooses, if each request ends before the next."""
     last_chosen, found = [0] * num_replicas, []
     for turn, request in enumerate(requests, 1):
         views = [ReplicaView(index, last_chosen=last) for index, last in enumerate(last_chosen)]
@@ -140,7 +140,7 @@ def play(router: Router, requests: Sequence[RoutedRequest], num_replicas: int) -
 
 
 def close_choices() -> Iterator[tuple[RoutedRequest, list[ReplicaView]]]:
-    """Yield requests with engines that are nearly alike, or alike."""
+    """Yield requests, each with engines that are equal or nearly equal."""
     rng = random.Random(1)
     for turn in range(600):
         views = [
@@ -159,7 +159,7 @@ def close_choices() -> Iterator[tuple[RoutedRequest, list[ReplicaView]]]:
 
 
 def example_choices() -> Iterator[tuple[RoutedRequest, list[ReplicaView]]]:
-    """Yield requests with engines that have much or little to do."""
+    """Yield requests, each with engines that have much or little work."""
     rng = random.Random(0)
     for turn in range(300):
         num_tokens = rng.choice([1, rng.randrange(1, 100), rng.randrange(1, 100_000)])

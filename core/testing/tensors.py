@@ -1,4 +1,4 @@
-"""What the conformance tests of components share that compute with tensors: the device and the dtypes."""
+"""The base class of conformance tests of components that compute with tensors: device and dtypes."""
 
 from __future__ import annotations
 

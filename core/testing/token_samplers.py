@@ -46,7 +46,7 @@ class TokenSamplerTests:
 
     @pytest.fixture
     def num_draws(self) -> int:
-        """Return in how many rows a distribution is sampled. Return fewer only where this is very slow."""
+        """Return the number of rows that sample a distribution. Reduce it only on very slow devices."""
         return 200
 
     @pytest.fixture
@@ -66,7 +66,7 @@ class TokenSamplerTests:
     def test_draws_select_tokens_by_probability(
         self, sample: Any, num_draws: int, setting: dict[str, float]
     ) -> None:
-        """Evenly spaced draws select each token as often as its probability says, but for one."""
+        """Evenly spaced draws select each token in proportion to its probability, up to one draw."""
         logits = 2 * torch.randn(30, generator=torch.Generator().manual_seed(1))
         draws = (torch.arange(num_draws, dtype=torch.float64) + 0.5) / num_draws
         tokens = sample(logits.repeat(num_draws, 1), numbers_of(draws, 30, **setting))
@@ -75,7 +75,7 @@ class TokenSamplerTests:
         assert (counts - expected).abs().max() <= 1.01, "tokens are not drawn by their probabilities"
 
     def test_tokens_pass_the_filters_of_their_rows(self, sample: Any, vocab_size: int) -> None:
-        """Holds in rows that differ, with a large vocabulary."""
+        """Holds for different rows in one call, with a large vocabulary."""
         logits = torch.randn(len(SETTINGS), vocab_size, generator=torch.Generator().manual_seed(2))
         wide = [{**setting, "top_k": setting.get("top_k", 0) * (vocab_size // 20)} for setting in SETTINGS]
         rows = [numbers_of(torch.tensor([0.999]).double(), vocab_size, **setting) for setting in wide]
@@ -143,7 +143,7 @@ def numbers_of(
     top_p: float = 2.0,
     min_p: float = 0.0,
 ) -> RowNumbers:
-    """Return parameters of rows that differ by their draws alone; a top_k of 0 is unset."""
+    """Return parameters of rows that differ only in their draws; a top_k of 0 is unset."""
     column = torch.ones(len(draws), 1)
     limit = column.long() * int(top_k or vocab_size)
     return RowNumbers(draws, column * temperature, limit, column * top_p, column * min_p)

@@ -39,13 +39,13 @@ OTHERS: Mapping[str, Schema] = {
 
 
 def with_same_meaning(tools: Tools) -> Iterator[tuple[str, Tools]]:
-    """Yield a description and the tools, with schemas of other forms that mean the same."""
+    """Yield descriptions, each with the tools: their schemas have another form, but the same meaning."""
     for name, change in SAME.items():
         yield name, _changed(tools, partial(_same, change))
 
 
 def with_other_meanings(tools: Tools) -> Iterator[tuple[str, Tools]]:
-    """Yield a description and tools of the same names, whose parameters are others or are not described."""
+    """Yield descriptions, each with tools of the same names that have other or undescribed parameters."""
     for name, other in OTHERS.items():
         yield name, _changed(tools, partial(_other, other))
     for name, parameters in (("no properties", {"type": "object"}), ("an empty schema", {})):
@@ -54,7 +54,7 @@ def with_other_meanings(tools: Tools) -> Iterator[tuple[str, Tools]]:
 
 
 def _same(change: Callable[[Mapping[str, Any]], Schema], schema: Schema) -> Schema:
-    """Return a schema in another form, if it has one type."""
+    """Return a schema in an equivalent form, if it has one type."""
     return change(schema) if isinstance(schema, dict) and isinstance(schema.get("type"), str) else schema
 
 
@@ -63,7 +63,7 @@ def _other(other: Schema, schema: Schema) -> Schema:
 
 
 def _changed(tools: Tools, change: Callable[[Schema], Schema]) -> Tools:
-    """Return tools with other schemas of their parameters."""
+    """Return tools with other schemas for their parameters."""
     found = []
     for tool in tools:
         parameters = tool["function"].get("parameters") or {}

@@ -113,7 +113,7 @@ class ToolParserTests:
     def test_values_need_not_fit_their_schemas(
         self, parser: type[ToolParser], texts: list[str], tools: Sequence[Mapping[str, Any]]
     ) -> None:
-        """Calls keep their names, and their arguments are a JSON object, whatever the parameters are said to be."""
+        """For any parameter schema, calls keep their names, and their arguments are a JSON object."""
         for text in texts:
             expected = parse_calls(parser(tools), text)
             complete = [is_object(arguments) for _, arguments in expected.calls]

@@ -13,10 +13,10 @@ TRACE_PARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 
 
 def varied_requests(num: int, seed: int) -> list[RequestEvent]:
-    """Return the events of `num` random requests, mixed; those of each request are in order.
+    """Return the mixed events of `num` random requests. Each request's events are in order.
 
-    They differ in each attribute. Some are refused, some restart, and some generate a single token. Embeddings have no
-    first token.
+    They differ in each attribute. Some are refused, some restart, and some generate a single token.
+    Embeddings have no first token.
     """
     rng = random.Random(f"varied {seed}")
     return mixed([_request(rng, f"{seed}-{i}") for i in range(num)], rng)

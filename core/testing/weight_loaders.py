@@ -1,4 +1,4 @@
-"""Conformance tests of the `WeightLoader` interface: what is saved in the format is read back, and nothing else."""
+"""Conformance tests of the `WeightLoader` interface: loaders read back exactly the saved tensors."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ MAX_RECOGNIZE_S = 0.05
 class WeightLoaderTests:
     """Conformance tests of a weight loader. Derive from this class and override the fixtures `loader` and `save`.
 
-    A loader may also declare `conformance = {"save": function}`, and "dtypes", if its format lacks one of float32,
-    float16 and bfloat16.
+    A loader may also declare `conformance = {"save": function}`, and "dtypes", if its format lacks one of
+    float32, float16 and bfloat16.
     """
 
     @pytest.fixture
@@ -94,7 +94,7 @@ class WeightLoaderTests:
             assert not recognizes(loader, guard_of(loader, folder)), f"a folder with {sorted(files)}"
 
     def test_recognizing_reads_little(self, loader: type[WeightLoader], save: Save, tmp_path: Path) -> None:
-        """Processor time of the best of three calls, for a folder of 64 MiB."""
+        """Measures processor time: the best of three calls, for a folder of 64 MiB."""
         folder = saved_in(tmp_path / "model", save, large_tensors(16))
         times = []
         for _ in range(3):
@@ -111,7 +111,7 @@ class WeightLoaderTests:
         assert found == {name: (each.dtype, tuple(each.shape)) for name, each in tensors.items()}
 
     def test_numbers_are_read_bit_by_bit(self, saved: Any, loader: type[WeightLoader], options: Any) -> None:
-        """NaN, infinity, negative zero and subnormal numbers among them."""
+        """The numbers include NaN, infinity, negative zero and subnormal numbers."""
         folder, tensors = saved
         with opened(loader, options, folder) as weights:
             check_all(weights, tensors, list(tensors))
@@ -128,7 +128,7 @@ class WeightLoaderTests:
     def test_folders_are_not_confused(
         self, loader: type[WeightLoader], options: Any, save: Save, tmp_path: Path
     ) -> None:
-        """Two folders with the same names, read in turn, and one whose files are replaced."""
+        """Tests two folders with the same names, read in turn, and a folder whose files are replaced."""
         first, second = (
             {f"layers.{i}.weight": torch.full((4, 4), i + n) for i in range(4)} for n in (0.5, 9.5)
         )
@@ -179,7 +179,7 @@ class WeightLoaderTests:
             check_all(weights, tensors, list(tensors))
 
     def test_the_folder_is_not_changed(self, saved: Any, loader: type[WeightLoader], options: Any) -> None:
-        """Models may lie on a disk that cannot be written, or be read by several servers at once."""
+        """Models may be on a read-only disk, or several servers may read them at once."""
         folder, tensors = saved
         before = contents_of(folder)
         with opened(loader, options, folder) as weights:
@@ -208,7 +208,7 @@ class WeightLoaderTests:
     def test_its_files_are_all_it_reads(
         self, saved: Any, loader: type[WeightLoader], options: Any, tmp_path: Path
     ) -> None:
-        """The files alone, elsewhere, give the same tensors."""
+        """A copy of only these files gives the same tensors."""
         folder, tensors = saved
         with opened(loader, options, folder) as weights:
             files = weights.files()
@@ -233,7 +233,7 @@ class WeightLoaderTests:
     def test_damaged_files_are_refused(
         self, saved: Any, loader: type[WeightLoader], options: Any, tmp_path: Path
     ) -> None:
-        """Each file in turn is cut to half, emptied and removed: the error is a ModelError of one line."""
+        """Halves, empties and removes each file in turn: the error is a ModelError of one line."""
         folder, tensors = saved
         with opened(loader, options, folder) as weights:
             files = [file.relative_to(folder) for file in weights.files()]
@@ -259,7 +259,7 @@ class WeightLoaderTests:
             check_all(weights, tensors, names[::97])
 
     def test_closing_releases_the_files(self, saved: Any, loader: type[WeightLoader], options: Any) -> None:
-        """Even if the loader itself stays in memory."""
+        """Holds even if the loader itself stays in memory."""
         folder, tensors = saved
         counts, kept = [], []
         for _ in range(4):
@@ -325,7 +325,7 @@ def check_all(weights: IsolatedLoader, tensors: Tensors, names: Sequence[str]) -
 
 
 def check_refused(loader: type[WeightLoader], options: Any, folder: Path, tensors: Tensors) -> None:
-    """Assert that a loader does not recognize a folder, or finds in one line what is wrong with its files."""
+    """Assert that a loader does not recognize a folder, or refuses its files with a message of one line."""
     if not recognizes(loader, guard_of(loader, folder)):
         return
     with pytest.raises(ModelError) as caught, opened(loader, options, folder) as weights:
@@ -347,7 +347,7 @@ def same_bits(found: torch.Tensor, expected: torch.Tensor) -> bool:
 
 
 def bytes_read() -> int:
-    """Return the number of bytes that this process has read from files; 0 if the system does not count them."""
+    """Return the bytes that this process has read from files; 0 if the system does not count them."""
     return _number("/proc/self/io", "rchar:")
 
 
@@ -358,10 +358,10 @@ def contents_of(folder: Path) -> dict[str, tuple[int, int]]:
 
 
 def anonymous_bytes() -> int:
-    """Return the memory of this process that is not of files, in bytes; 0 if the system does not report it.
+    """Return the memory of this process that maps no files, in bytes; 0 if the system does not report it.
 
-    Memory that was freed does not count. The C library keeps it for later, and a loader that keeps tensors in
-    it would not be noticed.
+    Does not count freed memory. The C library keeps freed memory for later, and could hide a loader that
+    keeps tensors.
     """
     with contextlib.suppress(AttributeError, OSError):  # other C libraries do not have it
         ctypes.CDLL(None).malloc_trim(0)
@@ -376,7 +376,7 @@ def num_open_files() -> int:
 
 
 def num_mapped_files(folder: Path) -> int:
-    """Return the number of mappings of a folder's files in this process; 0 if the system does not list them."""
+    """Return the number of mappings of a folder's files in this process; 0 if it is unknown."""
     with contextlib.suppress(OSError):
         return sum(f"{folder}/" in line for line in Path("/proc/self/maps").read_text().splitlines())
     return 0
