@@ -6,7 +6,7 @@ from llmfw.core import Register, hookimpl
 
 _HERE = "llmfw.plugins.adapters_families"
 RANK = -10
-"""Below the rank that registrations have by default: an adapter of another package comes first."""
+"""Lower than the default rank, so that adapters from other packages take precedence."""
 
 
 @hookimpl

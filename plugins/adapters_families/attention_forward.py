@@ -1,4 +1,4 @@
-"""What the adapters share that replace the whole `forward` of attention modules."""
+"""Base class of adapters' replacements for the whole `forward` of attention modules."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ class AttentionForward:
     """Base class of replacements for the `forward` of an attention module. Derived classes are callable.
 
     Args:
-        module: the module, whose projections are used.
+        module: attention module whose projections are used.
         attend: llmfw's attention.
     """
 

@@ -1,7 +1,8 @@
 """Adapters of families whose attention modules compute attention in a method `_attn`.
 
-`_attn` gets projected queries, keys and values [1, heads, T, head_dim] with positions applied, and returns the attention
-output in the same layout, and its weights. Everything else of the module stays transformers' own code.
+`_attn` receives queries, keys and values [1, heads, T, head_dim], projected and with positions applied. It
+returns the attention output in the same layout, and the attention weights. The rest of the module stays
+transformers' own code.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ def attention_method(
         value: torch.Tensor,
         attention_mask: torch.Tensor | None = None,
     ) -> tuple[torch.Tensor, None]:
-        # With a window, the mask says less than the layer does: these families hide tokens within `_attn`.
+        # With a window, the mask is incomplete: these families hide the tokens before the window in `_attn`.
         mask = attention_mask if sliding_window is None else None
         query, key = query.to(value.dtype), key.to(value.dtype)  # CodeGen rotates in float32
         output = attend(module, query, key, value, mask, scaling=scaling, sliding_window=sliding_window)

@@ -1,4 +1,4 @@
-"""Adapter of Falcon: multi-query attention, groups of heads, or a key for each head; parallel with the MLP or not."""
+"""Adapter of Falcon: multi-query, grouped-query or multi-head attention, before or parallel to the MLP."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class FalconForward(AttentionForward):
     def _split(self, fused: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Split [1, T, …] into queries [1, T, heads, head_dim], and keys and values [1, T, kv_heads, head_dim].
 
-        A group of heads has its queries, its key and its value next to each other.
+        For each group of heads, `fused` contains the queries, then the key, then the value.
         """
         groups = fused.unflatten(2, (self._module.num_kv_heads, -1, self._module.head_dim))
         return groups[:, :, :, :-2].flatten(2, 3), groups[:, :, :, -2], groups[:, :, :, -1]

@@ -17,7 +17,7 @@ class GPTNeoAdapter(ModelAdapter):
     conformance = small_configs("gpt_neo")
 
     def adapt(self, model: nn.Module, attend: Attend) -> None:
-        """Replace the method, and remove the masks [1, 1, context, context] that each layer keeps for it."""
+        """Replace the method, and delete its mask [1, 1, context, context] from each module."""
         for module in attention_modules(model):
             window = module.config.window_size if module.attention_type == "local" else None
             module.layer_idx = module.layer_id

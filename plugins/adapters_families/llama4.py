@@ -1,8 +1,8 @@
-"""Adapter of Llama 4: some layers attend within chunks, others scale their queries by the position.
+"""Adapter of Llama 4: some layers attend within chunks, others scale each query by its position.
 
-transformers counts that position from the start of the row, which for llmfw holds several sequences. The adapter takes
-the position of each token in its sequence. llmfw serves no sequence that is longer than a chunk, so within chunks is
-causal.
+transformers counts this position from the start of the row, but llmfw packs several sequences into one row.
+The adapter uses the position of each token in its sequence instead. llmfw serves only sequences that fit into
+one chunk, so attention within chunks equals causal attention.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .small_configs import small_configs
 
 
 class Llama4Adapter(ModelAdapter):
-    """Gives each layer a `forward` that passes positions on, and each attention module one that uses them."""
+    """Gives layers a `forward` that passes positions on, and attention modules one that uses positions."""
 
     model_types = ("llama4", "llama4_text")
     conformance = small_configs("llama4_text", whole="llama4")
@@ -83,6 +83,6 @@ class Llama4Forward(AttentionForward):
         return module.o_proj(output.flatten(2)), None
 
     def _factors(self, positions: torch.Tensor) -> torch.Tensor:
-        """Return the factor of each token's queries, [1, T, 1, 1]; see arXiv:2501.19399."""
+        """Return the factor by which each token's queries are scaled, [1, T, 1, 1]; see arXiv:2501.19399."""
         steps = torch.floor((positions.float() + 1.0) / self._module.floor_scale)
         return (torch.log1p(steps) * self._module.attn_scale + 1.0)[..., None, None]

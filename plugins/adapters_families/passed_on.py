@@ -10,7 +10,7 @@ from .small_configs import small_configs
 
 
 class InterfaceAdapter(ModelAdapter):
-    """Leaves a model as it is: within an adapted model, the attention interface needs no argument of llmfw."""
+    """Leaves the model unchanged: adapted models call the attention interface without llmfw's arguments."""
 
     def adapt(self, model: nn.Module, attend: Attend) -> None:
         """Change nothing."""

@@ -1,4 +1,4 @@
-"""Configs of small models of each family, in each variant that changes what attention gets: for `llmfw check`."""
+"""Configs of small models for `llmfw check`: for each family, one per variant that affects attention."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def small_configs(model_type: str, whole: str | None = None) -> Configs:
     """Return the value of `conformance` for the adapter of a model type.
 
     Args:
-        whole: type of models that read images, too, and whose text part is of `model_type`; None: there is none.
+        whole: type of multimodal models whose text model is a `model_type`; None: there is no such type.
     """
     sizes = OLD_SIZES if model_type in ("gptj", "codegen") else SIZES | {"max_position_embeddings": 64}
     configs = [{"model_type": model_type, **sizes, **fields} for fields in _VARIANTS[model_type]]

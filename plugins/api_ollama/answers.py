@@ -124,7 +124,10 @@ async def _pieces(api: ServerAPI, inner: Inner, reader: ReplyReader) -> AsyncGen
 
 
 async def _lines(api: ServerAPI, model: str, inner: Inner, fields: Fields) -> AsyncGenerator[bytes, None]:
-    """Yield the lines of a stream; b"" for an empty piece. An error after the first piece is the last one."""
+    """Yield the lines of a stream; b"" for an empty piece.
+
+    An error after the first piece becomes the last line.
+    """
     begun, reader = False, ReplyReader()
     try:
         async with contextlib.aclosing(_pieces(api, inner, reader)) as pieces:
@@ -141,7 +144,7 @@ async def _lines(api: ServerAPI, model: str, inner: Inner, fields: Fields) -> As
 async def _embed(
     api: ServerAPI, request: HTTPRequest, inner: Json, names: dict[str, str]
 ) -> tuple[list[list[float]], int]:
-    """Return the vectors of texts, and their number of tokens."""
+    """Return the vector of each text, and the number of tokens of all texts."""
     try:
         reply = await api.while_connected(
             request, api.call(EMBEDDINGS, {**inner, "encoding_format": "float"})
@@ -174,7 +177,7 @@ def _end(reader: ReplyReader) -> Json:
 
 
 def _cut(vector: list[float], dimensions: int | None) -> list[float]:
-    """Return the first dimensions of a vector, whatever the model: Ollama cuts the vectors of each."""
+    """Return the first `dimensions` numbers of a vector. As in Ollama, this works with every model."""
     if dimensions is not None and not 1 <= dimensions <= len(vector):
         raise RequestError(
             f"dimensions is {dimensions}; this model's vectors can be cut to 1 to {len(vector)}",

@@ -62,7 +62,7 @@ async def begin(
 ) -> LinesResponse:
     """Wait for the first line, and return the response that sends all lines.
 
-    An error before the first line is raised, so that the reply can have its status.
+    Errors before the first line are raised, so that the reply can have the error's status.
     """
 
     async def first() -> bytes:

@@ -56,7 +56,7 @@ def refuse_images(images: Any, param: str) -> None:
 def continues(messages: Sequence[Message]) -> bool:
     """Return whether the answer continues the last message.
 
-    As in Ollama, it does if the last message is a text of the assistant without tool calls.
+    As in Ollama, the answer does so if the last message is the assistant's, with text and no tool calls.
     """
     last = messages[-1]
     return last.get("role") == "assistant" and bool(last.get("content")) and not last.get("tool_calls")

@@ -24,7 +24,7 @@ Clients compare it with the oldest version that they support.
 """
 
 NEVER = "2200-01-01T00:00:00Z"
-"""Time at which the model will be unloaded. It never is, but clients expect a time."""
+"""Time at which the model will be unloaded. llmfw never unloads the model, but clients expect a time."""
 
 
 class Models(Controller):

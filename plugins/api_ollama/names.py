@@ -13,7 +13,11 @@ def tagged(served: str) -> str:
 
 
 def name_in(given: str, model: ServedModel) -> str:
-    """Return the served model or the adapter that a name means; raise ModelNotFoundError if there is none."""
+    """Return the name of the model or adapter that `given` means.
+
+    Raises:
+        ModelNotFoundError: the server has no such model or adapter.
+    """
     for name in (model.name, *model.adapters):
         if given in (name, tagged(name)):
             return name

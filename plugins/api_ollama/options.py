@@ -81,12 +81,12 @@ def _max_tokens(num_predict: int | None) -> int | None:
 def _check_penalties(options: Options, fields: dict[str, Any], ignored: list[str]) -> None:
     """Apply, ignore or refuse the options that only tune the penalties.
 
-    Here, penalties always count the whole text. So an option that limits what they count is refused if a
-    penalty is used. If no tokens are to be counted, the penalties are dropped.
+    llmfw's penalties always count the whole text. So if a penalty is used, an option that limits the counted
+    text is refused. If the option limits the counted text to zero tokens, the penalties are dropped.
     """
     last = options.repeat_last_n
     used = [name for name, off in _PENALTIES.items() if fields[name] not in (None, off)]
-    if last == 0:  # Ollama counts no tokens then, so that no penalty has an effect
+    if last == 0:  # in this case, Ollama counts no tokens, so penalties have no effect
         for name in used:
             fields[name] = None
             ignored.append(NAMES[name])

@@ -70,7 +70,7 @@ class ReplyReader:
             "prompt_eval_count": self._usage.get("prompt_tokens", 0),
             "prompt_eval_duration": first - self._started,
             "eval_count": self._usage.get("completion_tokens", 0),
-            "eval_duration": max(1, now - first),  # clients divide by it
+            "eval_duration": max(1, now - first),  # clients divide by this number
         }
 
     def _extend(self, call: Json) -> None:

@@ -26,7 +26,7 @@ class Inner(NamedTuple):
     """A request in OpenAI's form.
 
     Attributes:
-        path: route that answers it.
+        path: path of the route that answers the request.
         ignored: names of the fields of Ollama's request that have no effect.
         names: OpenAI's field → Ollama's field, if they differ.
     """
@@ -41,7 +41,7 @@ def inner_chat(body: ChatBody, model: ServedModel) -> Inner:
     """Convert a request of /api/chat that has messages.
 
     Raises:
-        RequestError: a field is wrong or not supported; names the field.
+        RequestError: a field is wrong or not supported; the message names the field.
     """
     ignored: list[str] = []
     given = body.messages or []
@@ -58,7 +58,7 @@ def inner_generate(body: GenerateBody, model: ServedModel) -> Inner:
     """Convert a request of /api/generate that has a prompt or a suffix.
 
     Raises:
-        RequestError: a field is wrong or not supported; names the field.
+        RequestError: a field is wrong or not supported; the message names the field.
     """
     ignored: list[str] = []
     refuse_images(body.images, "images")
@@ -122,7 +122,10 @@ def _common(body: AnswerBody, model: ServedModel, ignored: list[str]) -> dict[st
 
 
 def _thinking(body: AnswerBody, model: ServedModel, ignored: list[str]) -> dict[str, Any]:
-    """Return the fields that turn thinking on or off. As in Ollama, models that can think do by default."""
+    """Return the fields that turn thinking on or off.
+
+    As in Ollama, models that can think do so by default.
+    """
     think = body.think
     if isinstance(think, str) and think not in LEVELS:
         _refuse("think", repr(think[:100]), f"it must be true, false or one of {', '.join(LEVELS)}")

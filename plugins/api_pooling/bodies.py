@@ -1,4 +1,4 @@
-"""Bodies of requests. Fields that are missing here change nothing, and are reported as ignored."""
+"""Bodies of requests. Fields that these classes lack have no effect, and are reported as ignored."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ REFUSED = {
     opt=describe("Find the label of texts.", scope="embed", body=ClassifyBody, reply=ClassifyReply),
 )
 async def classify(request: Request[Any, Any, Any], state: State) -> ASGIApp:
-    """Score each text's labels: those of the model, or those of the request."""
+    """Score each text for each label of the model or of the request."""
     api: ServerAPI = state["api"]
     services: RouteServices = state["services"]
     body, ignored = await api.read(request, ClassifyBody)
@@ -77,7 +77,7 @@ async def _by_embeddings(
     texts: Sequence[str],
     names: Sequence[str],
 ) -> ClassifyReply:
-    """Compare each text with each label by the cosine of their embeddings; probabilities are their softmax."""
+    """Compare text and label embeddings by cosine similarity. Probabilities are the softmax of these."""
     every = [*labels, *texts]
     label_names = [f"labels[{index}]" for index in range(len(labels))]
     fields: dict[str, Any] = {"model": body.model, "timeout": body.timeout, "user": body.user}
@@ -94,7 +94,7 @@ async def _by_logprobs(
     texts: Sequence[str],
     names: Sequence[str],
 ) -> ClassifyReply:
-    """Ask a model that generates for the label; probabilities are the labels' shares."""
+    """Ask a generative model for the label. A label's probability is its share among all labels."""
     if len(texts) * len(labels) > MAX_PAIRS:
         raise RequestError(
             f"{len(texts)} texts with {len(labels)} labels are {len(texts) * len(labels)} pairs to score; at most "

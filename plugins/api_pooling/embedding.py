@@ -49,7 +49,7 @@ async def embed(
 
 
 def floats_of(vector: bytes) -> list[float]:
-    """Return the numbers of a vector."""
+    """Return the numbers of a vector of little-endian float32 values."""
     return list(struct.unpack(f"<{len(vector) // 4}f", vector))
 
 
@@ -81,10 +81,11 @@ def json_reply(body: msgspec.Struct, headers: dict[str, str]) -> ASGIResponse:
 
 
 def renamed(error: RequestError, names: Sequence[str], inner: str = "input[{}]") -> RequestError:
-    """Return an error that names a text as in the request.
+    """Return the error with its text named as in the request.
 
     Args:
-        inner: name of a text in the error, with the place of its index.
+        names: name of each text in the request.
+        inner: pattern of a text's name in the given error; `{}` stands for the index.
     """
     for index, name in enumerate(names):
         if error.param is not None and error.param == inner.format(index):

@@ -1,4 +1,4 @@
-"""POST /invocations, by which SageMaker sends a request of any route: its fields say of which."""
+"""POST /invocations, SageMaker's route for all requests. The body's fields select the route that answers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CHAT, COMPLETION, EMBEDDING = "/v1/chat/completions", "/v1/completions", "/v1/em
     ),
 )
 async def invoke(request: Request[Any, Any, Any], state: State) -> ASGIApp:
-    """Answer as the route does that the fields of the body belong to."""
+    """Forward the request to the route that the fields of its body select."""
     api: ServerAPI = state["api"]
     body = await api.read_object(request)
     given = [name for name, value in body.items() if bytes(value).strip() != b"null"]
@@ -35,14 +35,14 @@ async def invoke(request: Request[Any, Any, Any], state: State) -> ASGIApp:
 
 
 def path_of(names: Collection[str], *, embeds: bool) -> str:
-    """Return the path of the route that a body belongs to.
+    """Return the path of the route that the fields of a body select.
 
     Args:
         names: names of the body's fields.
-        embeds: whether the model embeds.
+        embeds: whether the model computes embeddings.
 
     Raises:
-        RequestError: no route has these fields, or several have.
+        RequestError: the fields select no route, or several routes.
     """
     kinds = {"messages": EMBEDDING if embeds else CHAT, "prompt": COMPLETION, "input": EMBEDDING}
     found = [name for name in kinds if name in names]

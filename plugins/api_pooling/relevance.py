@@ -22,7 +22,7 @@ CROSS_ENCODER, EMBEDDINGS, LOGPROBS = "cross-encoder", "embeddings", "log-probab
 
 EPSILON = 1e-8  # least product of lengths, so that a vector of zeros has similarity 0
 MAX_PAIRS = 2048
-TOGETHER = 16  # pairs of one request that are scored at a time by a model that generates
+TOGETHER = 16  # pairs of one request that a generative model scores at a time
 QUESTION = (
     "Does the document answer the query? Answer yes or no, with one word.\n\n"
     "Query: {query}\n\nDocument: {document}"
@@ -48,7 +48,7 @@ class Relevance(msgspec.Struct, frozen=True, kw_only=True):
     """Scores of pairs.
 
     Attributes:
-        method: how they were computed.
+        method: how the scores were computed.
         scores: a score for each pair.
     """
 
@@ -58,12 +58,12 @@ class Relevance(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def method_of(services: RouteServices) -> str:
-    """Return how the server's model scores pairs."""
+    """Return the method by which the server's model scores pairs."""
     return {"classify": CROSS_ENCODER, "embed": EMBEDDINGS}.get(services.task, LOGPROBS)
 
 
 def without_effect(body: SimilarityBody, method: str) -> list[str]:
-    """Return the fields of a body that have no effect by this method.
+    """Return the fields of a body that have no effect with this method.
 
     Raises:
         RequestError: a field would change the scores, and is not supported.
@@ -83,10 +83,10 @@ async def relevance_of(
     first: Texts,
     second: Texts,
 ) -> Relevance:
-    """Return the score of each text of `second` for the only text of `first`, or for the one at its place.
+    """Score each text of `second` against the only text of `first`, or the text at the same index.
 
     Raises:
-        RequestError: a text is wrong; the error names it as the request does.
+        RequestError: a text is wrong; the error names the text as in the request.
     """
     method = method_of(services)
     if method == EMBEDDINGS:
@@ -112,7 +112,7 @@ def cosines(first: Sequence[bytes], second: Sequence[bytes]) -> list[float]:
     """Return the cosine similarity of each pair of vectors.
 
     Args:
-        first: one vector, or as many as `second`, as float32 values.
+        first: float32 values of one vector, or of one vector for each of `second`.
     """
     a, b = (
         np.stack([np.frombuffer(each, "<f4") for each in side]).astype(np.float64) for side in (first, second)
@@ -128,7 +128,7 @@ async def _cross_encoded(
     pairs: Sequence[tuple[str, str]],
     names: Sequence[str],
 ) -> Relevance:
-    """Score pairs by a model with a head of one label."""
+    """Score pairs with a cross-encoder, whose classification head has one label."""
     try:
         found = await services.classify(pairs, timeout_s=body.timeout)
     except RequestError as error:
@@ -150,7 +150,7 @@ async def _asked(
     pairs: Sequence[tuple[str, str]],
     names: Sequence[str],
 ) -> Relevance:
-    """Ask a model that generates whether each document answers its query; return the probability of yes."""
+    """Ask a generative model whether each document answers its query. The score is the probability of yes."""
     together = Together(TOGETHER)
 
     async def ask(pair: tuple[str, str], name: str) -> tuple[float, int]:
@@ -171,14 +171,14 @@ async def _asked(
     try:
         results = await asyncio.gather(*tasks)
     finally:
-        for task in tasks:  # one has failed, or the client has left
+        for task in tasks:  # a task has failed, or the client has left
             task.cancel()
     count = sum(tokens for _, tokens in results)
     return Relevance(method=LOGPROBS, scores=[score for score, _ in results], usage=Usage(count, count))
 
 
 async def prompt_of(services: RouteServices, text: str) -> Sequence[int]:
-    """Return the tokens of a prompt that asks for the answer to a text, as a chat if the model has a template."""
+    """Return the tokens of a prompt that asks a question, as a chat if the model has a chat template."""
     if not services.has_chat_template:
         return await services.encode(f"{text}\n\nAnswer: ")
     rendered = await services.render([{"role": "user", "content": text}])
@@ -186,7 +186,7 @@ async def prompt_of(services: RouteServices, text: str) -> Sequence[int]:
 
 
 def shares(logprobs: Sequence[float]) -> list[float]:
-    """Return each probability as a share of all of them."""
+    """Return each probability divided by the sum of all probabilities."""
     largest = max(logprobs)
     weights = [math.exp(each - largest) for each in logprobs]
     return [weight / sum(weights) for weight in weights]

@@ -1,4 +1,4 @@
-"""Replies, with the fields of vLLM's and Cohere's."""
+"""Replies, with the fields of vLLM's and Cohere's replies."""
 
 from __future__ import annotations
 

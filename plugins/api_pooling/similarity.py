@@ -1,4 +1,4 @@
-"""POST /score and POST /rerank: how relevant texts are for others, and how the model found it out."""
+"""POST /score and POST /rerank: the relevance of texts for other texts, and the method that computed it."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Similarity(Controller):
         ),
     )
     async def score(self, request: Request[Any, Any, Any], state: State) -> ASGIApp:
-        """Compare one text with each of several, or the texts of two lists with each other in pairs."""
+        """Compare one text with each text of a list, or two lists of texts pair by pair."""
         api: ServerAPI = state["api"]
         body, ignored = await api.read(request, ScoreBody)
         services: RouteServices = state["services"]

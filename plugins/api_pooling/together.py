@@ -1,4 +1,4 @@
-"""Runs the parts of one request at once, as far as the limits of its tenant allow."""
+"""Runs parts of one request at the same time, within the limits of the request's tenant."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ T = TypeVar("T")
 class Together:
     """Runs parts of one request.
 
-    A part that is refused because the others of this request take all places of the tenant runs after them.
+    The parts of a request may take all places of the tenant. A part that is refused for this reason is tried
+    again when another part has ended.
 
     Args:
         most: maximum number of parts at once.
@@ -29,10 +30,10 @@ class Together:
         """Run a part.
 
         Args:
-            part: starts it; called again if it was refused.
+            part: function that starts the part; called again if the part was refused.
 
         Raises:
-            TenantLimitError: it was refused while no other part ran, or by a limit per minute.
+            TenantLimitError: the part was refused while no other part ran, or by a limit per minute.
         """
         async with self._places:
             while True:
@@ -56,6 +57,6 @@ class Together:
                 await ended.wait()
 
     def _note_end(self) -> None:
-        """Wake the parts that wait for a place."""
+        """Wake the refused parts, which then try again."""
         self._ended.set()
         self._ended = asyncio.Event()

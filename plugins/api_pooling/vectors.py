@@ -164,10 +164,10 @@ def _text_of(given: dict[str, Any], index: int) -> str:
 
 
 def _bits(vector: bytes, offset: int) -> list[int]:
-    """Return one bit for each number, 1 unless it is negative, as bytes from the highest bit on.
+    """Return one bit per number (0: negative, 1: any other), packed into bytes from the highest bit down.
 
     Args:
-        offset: what is subtracted from each byte.
+        offset: number to subtract from each byte.
     """
     numbers = floats_of(vector)
     if len(numbers) % 8:
@@ -185,5 +185,8 @@ FORMS: dict[str, Callable[[bytes], Any]] = {
     "binary": lambda vector: _bits(vector, 128),
     "ubinary": lambda vector: _bits(vector, 0),
 }
-"""Cohere's embedding type → what makes it of a vector. int8 and uint8 need ranges that no model's files have."""
+"""Cohere's embedding type → function that converts a vector to this type.
+
+int8 and uint8 are not supported: they need ranges of values, which no model's files contain.
+"""
 FIELDS = {"float": "floats"}

@@ -2,12 +2,12 @@
 
 One FlashInfer wrapper computes all decoding sequences of a step; another computes all its prompts (prefill).
 The host plans each step once per kind of layer (`Kind`), while the device still computes the previous step.
-Planning must wait until the previous plan has been copied to the device (`_copied`). That copy is usually
-done long before. Each layer first writes the new keys and values. Then the wrappers read all keys and values
+Planning must wait until the previous plan has been copied to the device (`_copied`). Usually, that copy has
+ended long before. Each layer first writes the new keys and values. Then the wrappers read all keys and values
 of a sequence from its pages, so a prefix that several prompts share is read in place.
 
-`planner` calls FlashInfer; `scratch` computes how much scratch memory FlashInfer needs; `prefill_kernels` chooses the
-kernels for prompts, `writer` what writes keys and values.
+`planner` calls FlashInfer; `scratch` computes how much scratch memory FlashInfer needs; `prefill_kernels`
+chooses the kernels for prompts, `writer` chooses the code that writes keys and values.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ DTYPES = (torch.float16, torch.bfloat16)
 CORES_GROUPS = (1, 2, 3, 4, 8)
 """Numbers of query heads per KV head that the kernel without tensor cores supports."""
 TENSOR_CORES_FROM = 4
-"""Least number of query heads per KV head for tensor cores; with fewer, their tiles would be mostly empty."""
+"""Least number of query heads per KV head for tensor cores. With fewer, tiles would be mostly empty."""
 
 
 class FlashInferAttention(AttentionBackend):
@@ -94,7 +94,7 @@ class FlashInferAttention(AttentionBackend):
     def for_part(
         cls, part: Part, layers: Sequence[LayerSpec], storage: KVStorage, options: Any
     ) -> FlashInferAttention:
-        """Build a backend that loads the kernels of one part of each step alone."""
+        """Build a backend that loads only the kernels for one part of each step."""
         return cls(layers, storage, options, (part,))
 
     @classmethod
@@ -114,7 +114,7 @@ class FlashInferAttention(AttentionBackend):
     def storage_unsupported(cls, device: str, dtype: torch.dtype, stored_as: torch.dtype) -> str | None:
         """Return why `stored_as` cannot be stored, or None.
 
-        Only fp8 is supported: the kernels convert it as they read.
+        Only fp8 is supported: the kernels convert fp8 while they read.
         """
         if is_fp8(stored_as):
             return None
@@ -201,7 +201,7 @@ class FlashInferAttention(AttentionBackend):
         self._copied.record()
 
     def _load_prefill(self, pages: Pages) -> None:
-        """Load the best kernels for prompts that can be loaded, the same for all kinds of layers."""
+        """Load the best available kernels for prompts. All kinds of layers use the same kernels."""
         option = self.options.prefill_backend
         best, *others = prefill_kernels(option, self._planners, self.storage.stored_as, self._device)
         try:
@@ -358,7 +358,10 @@ def _missing_kernels() -> str | None:
 
 
 def _in_one_line(error: Exception) -> str:
-    """Return an error's type and message; FlashInfer's error for a missing kernel has its name in `spec` alone."""
+    """Return an error's type and message.
+
+    FlashInfer's error for a missing kernel has the kernel's name only in `spec`.
+    """
     kernel = getattr(getattr(error, "spec", None), "name", None)
     named = f"{kernel}: " if isinstance(kernel, str) else ""
     return f"{type(error).__name__}: {named}{' '.join(str(error).split())}"

@@ -13,7 +13,7 @@ class Kind(NamedTuple):
     Attributes:
         num_heads, num_kv_heads, head_dim: as in `LayerSpec`.
         scale: factor applied to query·key.
-        window_left: number of tokens before itself that a token attends to; -1: all.
+        window_left: number of earlier tokens that a token attends to; -1: all.
         soft_cap: soft cap on the scores; 0: none.
     """
 

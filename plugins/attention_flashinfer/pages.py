@@ -82,8 +82,7 @@ def gather_pages(
 ) -> torch.Tensor:
     """Return the page ids of each row, concatenated, on the device: [total].
 
-    `total` equals `indptr[-1]`. The caller passes it because the host knows it; reading it from the device
-    would wait.
+    `total` equals `indptr[-1]`. The caller passes this number, because reading it from the device would wait.
     """
     places = torch.arange(total, dtype=torch.int32, device=page_table.device)
     owners = torch.searchsorted(indptr[1:], places, right=True)

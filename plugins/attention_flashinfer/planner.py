@@ -27,7 +27,7 @@ DECODE_INTEGERS_BYTES = 1 << 20
 thread block."""
 
 PLAN_BYTES = DECODE_INTEGERS_BYTES + (8 << 20)
-"""Size of the buffers for the plans of one kind of layers. FlashInfer allocates that for prompts itself."""
+"""Size of the buffers for the plans of one kind of layers. FlashInfer allocates the prompts' buffer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,13 +104,13 @@ class Planner:
         return self._decode
 
     def use_prefill(self, kernels: str) -> None:
-        """Compute prompts by the kernels "fa2" or "fa3"; call this before `plan_prefill`."""
+        """Choose the kernels for prompts, "fa2" or "fa3". Call this before `plan_prefill`."""
         self._prefill = self._flashinfer.BatchPrefillWithPagedKVCacheWrapper(
             self._scratch.at_least(0), kv_layout="NHD", backend=kernels
         )
 
     def plan_prefill(self, pages: Pages) -> Any:
-        """Plan sequences whose new tokens, one or more, are their last ones; return their wrapper."""
+        """Plan sequences that end with one or more new tokens; return their wrapper."""
         self._prefill.plan(
             qo_indptr=pages.host.query_indptr,
             paged_kv_indptr=pages.host.indptr,
@@ -125,7 +125,7 @@ class Planner:
         return self._prefill
 
     def plan_graph(self, pages: Pages, buffers: GraphBuffers, num_processors: int) -> Any:
-        """Plan a step for a CUDA graph; return the wrapper for graphs of its number of sequences.
+        """Plan a step for a CUDA graph; return the wrapper for graphs with that number of sequences.
 
         Args:
             pages: pages of the step.
@@ -193,7 +193,7 @@ class Planner:
         wrapper = self._flashinfer.BatchDecodeWithPagedKVCacheWrapper(
             scratch, kv_layout="NHD", use_tensor_cores=self._tensor_cores, backend="fa2", **graph
         )
-        # By default, each wrapper, that is, each graph size, would allocate 8 MiB on the device and 8 MiB
-        # pinned.
+        # By default, the wrapper of each graph size would allocate 8 MiB on the device and 8 MiB of pinned
+        # memory.
         wrapper.reset_workspace_buffer(scratch, self._integers)
         return wrapper

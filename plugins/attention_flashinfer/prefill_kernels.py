@@ -1,15 +1,18 @@
-"""Chooses which of FlashInfer's kernels compute prompts: "fa2", or "fa3" for Hopper.
+"""Chooses FlashInfer's kernels for prompts: "fa2", or "fa3" for Hopper.
 
-fa3 took 0.65 of fa2's time for a prompt of 8,192 tokens on an H200 (heads of 128, pages of one token). Its plan takes
-longer on the host. What holds for its kernels in 0.6.12, read in their source:
+For a prompt of 8,192 tokens on an H200 (heads of 128, pages of one token), fa3 took 0.65 of fa2's time.
+Planning takes longer on the host. According to their source code, the fa3 kernels of FlashInfer 0.6.12 have
+these properties:
 
-- They exist for compute capability 9.0 alone, and not for fp8 keys and values with queries in 16 bits.
-- A page's keys and values must have equal strides: `KVStorage` has them where both have the same size.
-- They need no scratch memory, because they never split keys. The plan fits into the wrapper's 8 MiB of integers: at
-  most 4,096 tiles of 128 queries times 28 bytes for each head, above that one list for all heads.
-- With windows they read the values of a sequence's first tile in place of those of the first tile of the window, which
-  is harmless, since that tile is wholly masked. Windows, soft caps, and sizes of heads other than 128, whose tiles are
-  "not tuned", were not measured. So "auto" leaves those to fa2.
+- They exist only for compute capability 9.0, and do not support fp8 keys and values with 16-bit queries.
+- A page's keys and values must have equal strides. In `KVStorage`, this is so if keys and values have the
+  same size.
+- They need no scratch memory, because they never split keys. The plan fits into the wrapper's 8 MiB of
+  integers: up to 4,096 tiles of 128 queries, it takes 28 bytes per tile and head; with more tiles, all heads
+  share one list.
+- With windows, they read the values of the sequence's first tile instead of the window's first tile. This is
+  harmless, because that tile is fully masked. Windows, soft caps, and head sizes other than 128 (whose tiles
+  are "not tuned") were not measured, so "auto" uses fa2 for them.
 """
 
 from __future__ import annotations
@@ -38,7 +41,7 @@ def prefill_kernels(
         device: device of the kernels.
 
     Raises:
-        ComponentError: "fa3" cannot serve this.
+        ComponentError: "fa3" does not support this device or dtype.
     """
     if option == "fa2":
         return ("fa2",)

@@ -46,12 +46,15 @@ class Scratch:
 
 
 def enlarged(num_bytes: int, wanted: int) -> int:
-    """Return the size of a new buffer that holds `wanted` bytes, and replaces one of `num_bytes`."""
+    """Return the size of a new buffer that holds `wanted` bytes and replaces one of `num_bytes` bytes."""
     return max(wanted, 2 * num_bytes)
 
 
 def bytes_of_buffers(first: int, wanted: Iterable[int]) -> int:
-    """Return the size of all buffers together, if the first has `first` bytes, and `wanted` bytes are asked for in turn."""
+    """Return the total size of all buffers after a series of requests, in bytes.
+
+    The first buffer has `first` bytes; each number in `wanted` is the size of one request.
+    """
     total = last = first
     for num_bytes in wanted:
         if num_bytes > last:
@@ -88,7 +91,7 @@ def _most_chunks(kind: Kind, num_processors: int) -> int:
 
 
 def _tile_of_single_tokens(kind: Kind) -> int:
-    """Return how many rows a thread block decodes at once; a token has a row per query head of a KV head."""
+    """Return the number of rows in a decode tile. A token has a row for each query head of a KV head."""
     if kind.num_shared <= 16:
         return 16
     return 64 if kind.num_shared <= 64 or kind.head_dim >= 256 else LARGEST_TILE

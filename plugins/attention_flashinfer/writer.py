@@ -1,4 +1,4 @@
-"""Chooses what writes new keys and values: one Triton kernel, or torch's operators."""
+"""Chooses the code that writes new keys and values: a Triton kernel, or torch's operators."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ Writer = Callable[[KVStorage, int, torch.Tensor, torch.Tensor, torch.Tensor], No
 
 TRIAL_SLOTS = (2, 0, 3)
 LARGEST_IN_TRIAL = 600.0
-"""Beyond the largest number of fp8_e4m3, so that the trial includes saturation."""
+"""Largest number in the trial. It exceeds the range of fp8_e4m3, so that the trial includes saturation."""
 
 
 def choose_writer(layers: Iterable[LayerSpec], storage: KVStorage) -> Writer:
-    """Return the kernel's writer if it stores what `storage.write` stores; else `KVStorage.write`.
+    """Return the kernel's writer if it stores the same numbers as `storage.write`; else `KVStorage.write`.
 
-    The trial also compiles the kernel, so that no request and no graph capture waits for that.
+    The trial also compiles the kernel, so that no request or graph capture waits for the compiler.
     """
     try:
         writer = _kernel_writer()
@@ -51,7 +51,7 @@ def _kernel_writer() -> Writer:
 
 
 def _check(writer: Writer, layer: LayerSpec, storage: KVStorage) -> None:
-    """Raise RuntimeError if a writer stores other numbers than `KVStorage.write` on a few tokens of a layer."""
+    """Raise RuntimeError if a writer and `KVStorage.write` store different numbers for a few tokens."""
     device, scales = storage.keys[0].device, storage.scales(layer.index)
     num_heads, head_dim, v_head_dim = _shape(layer)
     written = []

@@ -37,8 +37,8 @@ class Group:
 
     Attributes:
         members: index of each sequence's token in the batch: [G]. None: the first G tokens.
-        slots: slots of the keys: [G * L]. L is the length of the longest sequence, rounded up; all are padded
-            to it by their first slot.
+        slots: slots of the keys: [G * L]. L is the length of the longest sequence, rounded up. Shorter
+            sequences are padded with their first slot.
         distance: number of tokens from each slot's token to the sequence's newest token: [G, L]. It is 0 for
             the newest token, and negative for padding.
     """
@@ -152,7 +152,7 @@ class TorchAttention(AttentionBackend):
     ) -> torch.Tensor:
         """Return a span's output: [t, H, Dv].
 
-        KV heads are dimension 0; the query heads of each are dimension 1.
+        Dimension 0 is the KV heads; dimension 1 is the query heads of each KV head.
         """
         size, num_shared = len(query), layer.num_heads // layer.num_kv_heads
         grouped = query.view(size, layer.num_kv_heads, num_shared, layer.head_dim).permute(1, 2, 0, 3)
@@ -197,7 +197,7 @@ def _attend(
     """Return softmax(query·key)·value, with scale, soft cap, mask and sinks applied: [b, h, q, Dv]."""
     if layer.softcap is None and sinks is None:
         return functional.scaled_dot_product_attention(query, key, value, attn_mask=mask, scale=layer.scale)
-    # In bfloat16 scores would be rounded by up to 1/256 of their size, which shows in what is attended to.
+    # bfloat16 would round scores by up to 1/256 of their size, which changes the weights noticeably.
     scores = query.float() @ key.float().transpose(-1, -2) * layer.scale
     if layer.softcap is not None:
         scores = layer.softcap * torch.tanh(scores / layer.softcap)
@@ -240,7 +240,8 @@ def _make_group(batch: ForwardBatch, members: np.ndarray | None) -> Group:
     rows = batch.rows[: batch.num_single] if index is None else batch.rows[index]
     slots = _slots(batch, rows, int(batch.kv_lens[chosen].max()))
     distance = (lengths - 1)[:, None] - torch.arange(slots.shape[1], device=device)[None, :]
-    # Beyond its end a row may name others' pages. They may hold NaN, which no mask hides.
+    # Beyond a sequence's end, its row may name pages of other sequences. These may hold NaN, which no mask
+    # hides.
     slots = torch.where(distance >= 0, slots, slots[:, :1])
     return Group(index, slots.reshape(-1), distance)
 

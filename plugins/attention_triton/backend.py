@@ -265,13 +265,13 @@ class TritonAttention(AttentionBackend):
 
 
 def _partial_dims(layers: Sequence[LayerSpec]) -> tuple[int, int]:
-    """Return the largest number of query heads of a layer, and of outputs of all its heads."""
+    """Return the largest number of query heads of a layer, and of outputs (H * Dv) of a layer."""
     num_heads = max((layer.num_heads for layer in layers), default=1)
     return num_heads, max((layer.num_heads * layer.v_head_dim for layer in layers), default=1)
 
 
 def _spare_pieces(layers: Sequence[LayerSpec], num_programs: int) -> dict[int | None, int]:
-    """Return how many pieces a step may have in addition to its sequences, by sliding window."""
+    """Return the number of pieces that a step may have beyond one per sequence, by sliding window."""
     num_spare: dict[int | None, int] = {}
     for layer in layers:
         wanted = -(-num_programs // num_tiles(layer))

@@ -22,7 +22,7 @@ from .tile import LOG2_E, add_keys, as_numbers, find_slots, padded, row_bytes, s
 BLOCK_HEADS = 16
 BLOCK_PIECES = 16
 MOST_SINGLE_JOINS = 32
-"""Number of sequences up to which each query head has a program of its own in stage 2."""
+"""Largest number of sequences for which each query head has its own program in stage 2."""
 SINK_SCALE = tl.constexpr(LOG2_E)
 
 
@@ -184,10 +184,10 @@ def join_kernel(
 
 
 def heads_joined(num_sequences: int) -> int:
-    """Return how many query heads a program of stage 2 joins.
+    """Return the number of query heads that a program of stage 2 joins.
 
-    With many sequences, nearly all have one piece, and their programs only end; thousands of them take longer to start
-    than the rest takes to run.
+    With many sequences, nearly all have only one piece, so their programs end at once. Starting thousands of
+    such programs takes longer than running the other programs.
     """
     return 1 if num_sequences <= MOST_SINGLE_JOINS else 8
 

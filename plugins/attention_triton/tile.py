@@ -41,7 +41,7 @@ def padded(size: int) -> int:
 
 
 def row_bytes(layer: LayerSpec, dtype: torch.dtype) -> int:
-    """Return the size of a tile row in bytes: that of a padded key or value, whichever is larger.
+    """Return the size of a tile row in bytes: the size of a padded key or value, whichever is larger.
 
     `dtype` is the dtype of the queries, to which stored keys and values are converted.
     """

@@ -1,4 +1,4 @@
-"""One call of `llmfw bench`: what is measured, and what is done with the results."""
+"""One call of `llmfw bench`: measures a server, prints the results, and writes them to files."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def call(files: Files, options: dict[str, Any]) -> None:
         options: the other options by their names.
 
     Raises:
-        BenchError: nothing could be measured, or a file cannot be used; or, raised after all else, requests failed.
+        BenchError: nothing could be measured, a file cannot be used, or requests failed (raised last).
     """
     if files.plot:
         check_plot(files.plot)

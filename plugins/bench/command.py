@@ -35,7 +35,7 @@ def _epilog() -> str:
 
 
 def _no_num_prompts(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
-    """Callback of vLLM's and SGLang's option: say what to use here."""
+    """Reject an option of vLLM and SGLang, and name the option to use instead."""
     if value is not None:
         raise click.UsageError(
             "--num-prompts is an option of vLLM and SGLang; here it is --scale, a factor of each workload's requests",

@@ -1,4 +1,4 @@
-"""Compares results with those of a file, load by load."""
+"""Compares results with the results in a file, load by load."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ COLUMNS = (
 
 
 def rows(before: Iterable[Figures], now: Iterable[Figures]) -> Iterator[tuple[Cell, ...]]:
-    """Yield a row of `COLUMNS` for each metric of each load that both have.
+    """Yield a row of `COLUMNS` for each metric of each load that both results contain.
 
-    A workload that one of them lacks, or ran at another rate, has a row that says so.
+    A load is a workload and a rate. A load that only one of the results contains has one row that says so.
     """
     earlier = {_key(result): result for result in before}
     for result in now:

@@ -1,4 +1,4 @@
-"""The loads of one call: what is sent, and when."""
+"""The loads of one call: the requests to send, and when to send them."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class Load(Protocol):
 
     @property
     def rate(self) -> float | None:
-        """Requests a second that are sent; None: a new one when another one has ended."""
+        """Requests sent per second; None: each request starts when another request has ended."""
 
     @property
     def has_conversations(self) -> bool:
-        """Whether prompts have the model's replies in them, which are text."""
+        """Whether prompts include the model's replies, which are text."""
 
     async def warm_up(self, client: CompletionClient, prompts: PromptSource, seed: str) -> None:
         """Send a few requests."""
@@ -59,7 +59,7 @@ class ClosedLoad:
 
 @dataclass(frozen=True)
 class RateLoad:
-    """Requests like those of a workload, `rate` a second at random times, for `seconds`."""
+    """A workload's requests at random times, on average `rate` per second, for `seconds` seconds."""
 
     workload: Workload
     rate: float
@@ -83,7 +83,7 @@ class RateLoad:
 
 @dataclass(frozen=True)
 class TraceLoad:
-    """The requests of a trace at its times, or stretched to a rate, for `seconds` or to its end."""
+    """A trace's requests at their times, or stretched to a rate, for `seconds` or until the trace ends."""
 
     trace: TraceFile
     rate: float | None

@@ -1,4 +1,4 @@
-"""Service-level objectives of a request, and goodput: the requests a second that meet all of them."""
+"""Service-level objectives of requests, and goodput: the requests per second that meet all objectives."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ METRICS = {
 }
 
 Objectives = Mapping[str, float]
-"""Most milliseconds, by the name of a metric."""
+"""Name of a metric → its limit in milliseconds."""
 
 
 def parse_objectives(texts: Sequence[str]) -> dict[str, float]:
     """Return the objectives in texts such as "ttft=500", or "ttft:500" as vLLM writes them.
 
     Raises:
-        BenchError: a text is not of that form, or a metric is unknown or named twice.
+        BenchError: a text has another form, or a metric is unknown or named twice.
     """
     found: dict[str, float] = {}
     for text in texts:
@@ -42,7 +42,7 @@ def parse_objectives(texts: Sequence[str]) -> dict[str, float]:
 
 
 def metrics_of(reply: Reply) -> dict[str, float | None]:
-    """Return the milliseconds that the objectives concern; None: the reply has too few tokens."""
+    """Return a reply's metrics by name, in milliseconds; None: the reply has too few tokens."""
     if not reply.times:
         return {"ttft": None, "tpot": None, "e2e": 1e3 * (reply.ended - reply.started)}
     gaps = (reply.output_tokens or 0) - 1
@@ -54,7 +54,7 @@ def metrics_of(reply: Reply) -> dict[str, float | None]:
 
 
 def is_met(reply: Reply, objectives: Objectives) -> bool:
-    """Return whether a request succeeded within all objectives. A metric that a reply does not have is met."""
+    """Return whether a request succeeded and met all objectives. Metrics that a reply lacks count as met."""
     if reply.error is not None:
         return False
     metrics = metrics_of(reply)

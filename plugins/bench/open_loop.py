@@ -1,7 +1,7 @@
-"""Sends requests at given times, whether or not earlier ones have been answered.
+"""Sends requests at given times, whether or not earlier requests have been answered.
 
-So a server that is too slow gets a queue, as it does from clients who do not wait for each other. A fixed number of
-requests at a time, as in `runner`, slows down with the server instead, and hides this.
+So a queue grows on a server that is too slow, as it does if many independent clients send requests. `runner`
+hides such a queue: with a fixed number of running requests, it slows down with the server.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ MAX_REQUESTS = 200_000  # prompts are made before the run, and stay in memory
 
 @dataclass(frozen=True)
 class Planned:
-    """A conversation to begin at a given time; most have one turn.
+    """A conversation that starts at a given time; most have one turn.
 
     Attributes:
-        due: seconds since the beginning of the run.
+        due: start time, in seconds since the start of the run.
         turns: the pieces of each turn's prompt.
         output: number of output tokens to ask for in each turn.
     """
@@ -38,7 +38,7 @@ class Planned:
 
 
 def poisson(rng: random.Random, rate: float, seconds: float) -> list[float]:
-    """Return random times from 0 to `seconds`, ascending, `rate` a second: those of a Poisson process."""
+    """Return the times of a Poisson process from 0 to `seconds`, ascending, on average `rate` per second."""
     times: list[float] = []
     now = rng.expovariate(rate)
     while now < seconds:
@@ -54,7 +54,7 @@ def poisson(rng: random.Random, rate: float, seconds: float) -> list[float]:
 def at_rate(
     workload: Workload, prompts: PromptSource, seed: str, rate: float, seconds: float
 ) -> list[Planned]:
-    """Return conversations of a workload that begin at random times, `rate` a second, for `seconds` seconds."""
+    """Return a workload's conversations at random times, on average `rate` per second, for `seconds`."""
     rng = random.Random(seed)
     times = poisson(rng, rate, seconds)
     conversations = draw_conversations(replace(workload, requests=len(times)), prompts, rng)
@@ -62,7 +62,7 @@ def at_rate(
 
 
 async def run_planned(client: CompletionClient, planned: Sequence[Planned], seed: str) -> Run:
-    """Begin each conversation at its time. The replies include those of failed requests."""
+    """Start each conversation at its time. The replies include those of failed requests."""
     started = time.perf_counter()
 
     async def one(each: Planned) -> list[Reply]:

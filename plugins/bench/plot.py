@@ -13,7 +13,7 @@ LATENCIES = ("ttft_p50_ms", "ttft_p99_ms", "itl_p50_ms", "itl_p99_ms")
 
 
 def check_plot(path: Path) -> None:
-    """Raise BenchError if matplotlib is missing or cannot write such a file. Call this before a long run."""
+    """Raise BenchError if matplotlib is missing or cannot write this format. Call this before a long run."""
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
@@ -26,10 +26,10 @@ def check_plot(path: Path) -> None:
 
 
 def plot(results: Sequence[Figures], path: Path) -> None:
-    """Draw the last run of each load that has a timeline, a row of diagrams each.
+    """Draw the last run of each load that has a timeline: one row of three diagrams per load.
 
-    The left diagram has the time to first token, the middle one the time between tokens, the right one output
-    tokens and requests a second; all over the seconds of the run.
+    From left to right, they show the time to first token, the time between tokens, and output tokens per
+    second, over the seconds of the run.
 
     Raises:
         BenchError: no result has a timeline; or the file cannot be written.

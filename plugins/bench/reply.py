@@ -15,8 +15,8 @@ class Reply:
     Attributes:
         wanted: number of output tokens asked for.
         turn: index of the request in its conversation, from 0.
-        due: time at which the request was to be sent; None: as soon as another one had ended.
-        started, ended: times at which the request was sent and its last byte arrived.
+        due: time at which the request should have been sent; None: when another request had ended.
+        started, ended: times at which the request was sent and the reply's last byte arrived.
         times: arrival times of the events that contain text.
         text: text of the whole reply.
         prompt_tokens, output_tokens, cached_tokens: the server's own counts; None if it reported none.
@@ -41,8 +41,8 @@ class Reply:
 def parse_stream(reads: list[tuple[float, bytes]], reply: Reply) -> None:
     """Parse a stream of server-sent events; store its text, times, usage and errors in `reply`.
 
-    The time of an event is that of the network read that completed its line. If no event contains text (a
-    model may write only parts of characters), the times are those of the events with a choice.
+    The time of an event is the time of the network read that completed the event's line. If no event contains
+    text (a model may write only parts of characters), the times are those of the events with a choice.
     """
     texts: list[str] = []
     silent: list[float] = []

@@ -23,9 +23,10 @@ def figures_of(run: Run, objectives: Objectives | None = None) -> Figures:
 
     `output_tok_s` is output tokens (from usage) per second of the run's wall time. `ttft` (time to first
     token) is the time from sending a request to its first event with text. `itl` (inter-token latency) is the
-    time between two consecutive events with text in one reply; `e2e` is the time from sending a request to its
-    last byte. Only runs whose requests had times to be sent have `late`, which is how much later they were sent,
-    and a timeline; only those with objectives have `goodput_rps`, the requests a second that met them.
+    time between two consecutive events with text in one reply; `e2e` is the time from sending a request to
+    its last byte. If requests were due at given times, the result includes a timeline and `late`, the delay
+    between due time and sending. If there are objectives, the result includes `goodput_rps`, the requests per
+    second that met all objectives.
     """
     good = [reply for reply in run.replies if reply.error is None]
     output = sum(reply.output_tokens or 0 for reply in good)

@@ -28,7 +28,7 @@ def check_output(path: Path) -> None:
 
 
 def write_results(path: Path, results: list[Figures]) -> None:
-    """Write results to a file, in place of what is in it.
+    """Write results to a file, and replace its content.
 
     Raises:
         BenchError: the file cannot be written.

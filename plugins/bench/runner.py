@@ -26,7 +26,7 @@ class Run:
     """One run of a workload.
 
     Attributes:
-        replies: replies, with those of failed requests.
+        replies: replies of all requests, including failed ones.
         wall: seconds from the start to the last byte.
         started: time of the start, on the clock of the replies.
     """
@@ -79,7 +79,10 @@ async def run_workload(client: CompletionClient, workload: Workload, prompts: Pr
 
 
 def draw_conversations(workload: Workload, prompts: PromptSource, rng: random.Random) -> list[Conversation]:
-    """Return the random prompts of all requests of a workload, which start with the same tokens if `workload.shared` is above 0."""
+    """Return the random prompts of all requests of a workload.
+
+    If `workload.shared` is above 0, all prompts start with the same tokens.
+    """
     shared = [prompts.draw(rng, workload.shared)] if workload.shared else []
     drawn = [
         [[prompts.draw(rng, workload.prompt)] for _ in range(workload.turns)]

@@ -138,7 +138,7 @@ def _progress(line: str) -> None:
 
 
 def _run(work: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine to its end, on uvloop if installed, which reads streams at half the CPU cost."""
+    """Run a coroutine to its end. Uses uvloop if installed, which reads streams at half the CPU cost."""
     try:
         import uvloop
     except ImportError:

@@ -1,4 +1,4 @@
-"""The metrics of a run piece by piece over its time."""
+"""The metrics of a run over time."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ MIN_S = 0.5
 
 
 def timeline_of(run: Run) -> list[dict[str, Any]]:
-    """Return the metrics of at most NUM_PIECES pieces of equal length, at least MIN_S seconds each.
+    """Return the metrics of each piece of a run: 1/NUM_PIECES of the run's time, at least MIN_S seconds.
 
-    A request is counted as sent or ended in the piece in which it was; a time to first token, or between two
-    tokens, in the piece in which it ended.
+    Requests are counted in the pieces in which they were sent and in which they ended. Latencies (time to
+    first token, time between tokens) are counted in the piece in which they ended.
     """
     length = max(MIN_S, run.wall / NUM_PIECES)
     pieces = [_Piece() for _ in range(1 + int(run.wall / length))]
@@ -42,7 +42,7 @@ def timeline_of(run: Run) -> list[dict[str, Any]]:
 
 
 class _Piece:
-    """What happened in one piece of a run's time."""
+    """Counts and latencies in one piece of a run's time."""
 
     def __init__(self) -> None:
         self.sent = self.ended = self.failed = 0

@@ -1,4 +1,4 @@
-"""Makes the requests of a trace file: its arrival times, lengths and common prefixes, with random text."""
+"""Makes requests of random text with the arrival times, lengths and common prefixes of a trace file."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ class TraceFile:
         """Return the requests with their times.
 
         Args:
-            rate: mean number of requests a second, to which the times of the trace are stretched; None: its own.
-            seconds: end of the run, after which the rest of the trace is left out; None: the trace's end.
+            rate: mean requests per second, to which the trace's times are stretched; None: as is.
+            seconds: length of the run; later requests of the trace are left out; None: the whole trace.
         """
         speed = 1.0 if rate is None else self._speed(rate)
         first = self._lines[0].timestamp

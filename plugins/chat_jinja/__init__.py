@@ -1,4 +1,4 @@
-"""Jinja chat templates, rendered in a sandbox: a model's own, and several to be chosen by name."""
+"""Jinja chat templates, rendered in a sandbox: a model's own template, and templates to choose by name."""
 
 from __future__ import annotations
 

@@ -124,8 +124,9 @@ def _compared(meter: Meter, *values: Any) -> None:
 
 
 def _named(meter: Meter, value: Any, *args: Any, **kwargs: Any) -> None:
-    """Check a filter that reads an attribute, such as "a.b", of each item: count the items, and limit the
-    length of the attribute's name.
+    """Check a filter that reads an attribute, such as "a.b", of each item.
+
+    Counts the items, and limits the length of the attribute's name.
     """
     meter.tick(len(value) if isinstance(value, _SIZED) else 1)
     for each in (*args[:1], *(kwargs[key] for key in ("attribute", "by") if key in kwargs)):

@@ -22,7 +22,7 @@ def allow_spec(spec: str) -> None:
 
 
 def allow_width(digits: str) -> int:
-    """Return a field's width; raise LimitError if it is too large, or `*` (given by an argument)."""
+    """Return a field's width; raise LimitError if the width is too large, or `*` (taken from an argument)."""
     if digits == "*" or len(digits) > 4:
         shown = digits if len(digits) <= 20 else f"{digits[:20]}…"
         raise LimitError(f"formats a field of width {shown}; the limit is {MAX_WIDTH}")

@@ -35,7 +35,7 @@ MAX_BITS = 65_536
 """Longest integer, in bits. Multiplying longer ones takes long and cannot be interrupted."""
 
 SMALL = 256
-"""Size, in characters or items, up to which a value is not counted itself, but as part of its block."""
+"""Largest size, in characters or items, of a value that is counted only as part of its block."""
 
 MAX_PLAIN_INT = 2**64
 _KEPT_WEIGHT = 512
@@ -78,8 +78,8 @@ class Limits(msgspec.Struct, frozen=True):
             any list or object (see `ITEM_WEIGHT`).
         per_input: amount by which each character of the input raises `text`.
         memory: maximum number of bytes by which the process may grow.
-        brief: maximum number of units of a brief rendering of an empty input. Each message adds
-            `brief_message` units to it, and every 32 characters add one.
+        brief: maximum number of units of a brief rendering of an empty input. Each message raises this limit
+            by `brief_message` units, and every 32 characters raise the limit by one.
         brief_message: number of units that each message adds to `brief`.
     """
 
@@ -93,7 +93,9 @@ class Limits(msgspec.Struct, frozen=True):
 
 
 class Meter:
-    """Counts the cost of the current rendering of one thread. Call `begin` before it, and `end` after it.
+    """Counts the cost of the current rendering of one thread.
+
+    Call `begin` before a rendering, and `end` after it.
 
     Args:
         limits: limits of each rendering.
@@ -248,8 +250,10 @@ class Meter:
         return self._weighed(value, weight, depth + 1)
 
     def trust(self, values: Iterable[Any]) -> None:
-        """Exempt values that the client sent, such as the list of tools, from measuring when they are written
-        as JSON."""
+        """Exempt values that the client sent, such as the list of tools, from measuring.
+
+        The exemption applies when the values are written as JSON.
+        """
         self._trusted.update(map(id, values))
 
     def is_trusted(self, value: Any) -> bool:

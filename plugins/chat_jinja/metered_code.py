@@ -1,8 +1,8 @@
 """Compiles templates to Python code that calls a `Meter` whenever it loops, or creates or copies values.
 
-In addition to the names that jinja2's generated code uses, it calls the functions in `NAMES`, which the
-environment puts into the template's module. Constants in the template are no longer than the template, and
-are not counted.
+In addition to jinja2's own names, the generated code uses the functions in `NAMES`, which the environment
+puts into the template's module. A template's constants are not counted, because they are no longer than the
+template.
 """
 
 # ruff: noqa: N802 - the names of jinja2's visitors
@@ -24,9 +24,9 @@ _SUMMANDS = 8
 
 
 class MeteredCode(CodeGenerator):
-    """jinja2's code generator, extended by calls of the meter.
+    """jinja2's code generator, extended by calls of the meter's functions.
 
-    Evaluates nothing but literals at compile time.
+    At compile time, evaluates only literals.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -101,9 +101,9 @@ class MeteredCode(CodeGenerator):
     def visit_Compare(self, node: nodes.Compare, frame: Frame) -> None:
         """Write code that counts values before they are compared or searched.
 
-        Comparisons with a literal are not counted, because they take only as long as the shorter operand. Nor
-        are searches (`in`, `not in`) in a literal. A search for a literal is counted, because it may go
-        through the whole other operand.
+        Comparisons with a literal are not counted, because their time depends only on the shorter operand.
+        Searches (`in`, `not in`) within a literal are not counted either. Searches for a literal are counted,
+        because they may go through the whole other operand.
         """
         left = node.expr
         for operand in node.ops:

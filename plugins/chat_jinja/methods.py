@@ -13,7 +13,7 @@ Check = Callable[..., None]
 """A function of meter, value and arguments that raises LimitError if the call would cost too much."""
 
 MAX_SET = 1000
-"""Maximum number of characters in the set that `strip` removes; at each position, it compares all of them."""
+"""Maximum number of characters in the set that `strip` removes. `strip` compares all at each position."""
 
 
 def allow_method(meter: Meter, method: Any, *args: Any, **kwargs: Any) -> None:
@@ -64,7 +64,7 @@ def allow_joined(meter: Meter, separator: str, values: Any, spare: int = 0) -> N
 
     Args:
         separator: text between two values.
-        values: values to join. If this is not text, a list, a tuple, a dict or a range, it is not checked.
+        values: values to join; checked only if they are text, a list, a tuple, a dict or a range.
         spare: number of characters to add per value, because its text may be longer than its weight.
     """
     if isinstance(values, str | list | tuple | dict | range):

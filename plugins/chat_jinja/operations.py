@@ -20,7 +20,7 @@ class Operations:
         self._known: dict[int, tuple[int, int]] = {}
 
     def units(self, statements: Iterable[nodes.Node]) -> int:
-        """Return the units that running a block once costs.
+        """Return the cost of running a block once, in units.
 
         Includes small branches, but no other nested blocks.
         """
@@ -51,5 +51,5 @@ class Operations:
 
 
 def branches(node: nodes.If) -> list[list[nodes.Node]]:
-    """Return the blocks of an `if` statement, of which it runs at most one."""
+    """Return the blocks of an `if` statement. At most one of these blocks runs."""
     return [node.body, *(branch.body for branch in node.elif_), node.else_]

@@ -144,7 +144,7 @@ class CpuAttention(AttentionBackend):
     def call(self, layer: LayerSpec) -> LayerCall:
         """Return the arguments with which other native code calls `llmfw_attention` for a layer.
 
-        They are valid once the step has been planned with `plan`.
+        The arguments are valid once the step has been planned with `plan`.
         """
         return self._calls[layer.index]
 
@@ -164,7 +164,7 @@ def _checked(
     """Return the tensor, contiguous within each head, and its strides over tokens and heads.
 
     Raises:
-        ValueError: the tensor has another shape than [count, heads, size], or another dtype.
+        ValueError: the tensor's shape is not [count, heads, size], or its dtype is not `dtype`.
     """
     if tensor.shape != (count, heads, size) or tensor.dtype != dtype:
         raise ValueError(

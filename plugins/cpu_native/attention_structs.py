@@ -93,8 +93,8 @@ def attention_library(dtype: torch.dtype, *, in_pairs: bool = False) -> ctypes.C
 
     Args:
         dtype: dtype of keys and values.
-        in_pairs: include kernels for pairs of bfloat16 if this CPU supports pairs at all; False: only if they
-            are faster.
+        in_pairs: whether to include kernels for pairs of bfloat16 if this CPU supports pairs; False: only if
+            these kernels are faster.
 
     Raises:
         BuildError: the library cannot be built.

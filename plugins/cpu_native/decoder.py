@@ -40,7 +40,10 @@ class NativeDecoder(nn.Module):
         self.tables = RotaryTables(self.rotary_emb, norm.weight.dtype)
 
     def get_input_embeddings(self) -> nn.Module:
-        """Return the embeddings. Models that read images or sound, too, embed the tokens before they call the decoder."""
+        """Return the embeddings.
+
+        Models that also read images or sound embed the tokens before they call the decoder.
+        """
         return self.embed_tokens
 
     def forward(

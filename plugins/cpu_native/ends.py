@@ -62,7 +62,9 @@ class Ends:
         logits_to_keep: int | torch.Tensor,
         step: Any,
     ) -> torch.Tensor | None:
-        """Return logits of some tokens of a step, [W, vocab], float32; None if one native call cannot do it.
+        """Return logits of some tokens of a step, [W, vocab], float32.
+
+        Returns None if one native call cannot compute them.
 
         Takes the same arguments as `HeadedForward`.
 

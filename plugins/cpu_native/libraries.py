@@ -1,7 +1,7 @@
 """The shared libraries of native code, and how to build them for this CPU. Does not import torch.
 
-Each dtype has one library, and another one for quantized products. They are separate because the kernels of
-each take seconds to compile, and a server needs only one dtype.
+Each dtype has two libraries; the second one is for quantized products. The libraries are separate because
+each takes seconds to compile, and a server needs only one dtype.
 """
 
 from __future__ import annotations

@@ -66,7 +66,7 @@ def load_attention(scalar: Scalar, in_pairs: bool) -> ctypes.CDLL:
 
     Args:
         scalar: the dtype.
-        in_pairs: include kernels for pairs of bfloat16 if this CPU supports pairs at all.
+        in_pairs: as in `attention_library`.
 
     Raises:
         BuildError: as in `load_library`.

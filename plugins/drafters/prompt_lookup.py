@@ -1,4 +1,4 @@
-"""Prompt lookup: if the last tokens occur earlier in a sequence, drafts what followed them there.
+"""Prompt lookup: if a sequence's last tokens occur earlier, drafts the tokens that followed them there.
 
 (Saxena, 2023, "Prompt Lookup Decoding".) Earlier occurrences are found with hash chains, as in LZ77
 compressors:
@@ -6,8 +6,8 @@ compressors:
     tokens   … a b c d … a b x … a b c      the last `min_ngram` tokens are a key;
                  └────────┴──────── ┘       each occurrence of a key links to the previous one
 
-The drafter compares only the latest occurrences of the key and takes the one with the longest match. So a
-step costs the same however long the text is.
+The drafter compares only the latest occurrences of the key and takes the one with the longest match. So the
+cost of a step does not depend on the length of the text.
 """
 
 from __future__ import annotations
@@ -109,7 +109,8 @@ class Lookup(SequenceDrafter):
     def _match_length(self, place: int) -> int:
         """Return the length of the match between the tokens up to index `place` and the last tokens.
 
-        At least `min_ngram`, since the caller found `place` by a match of that length; at most `max_ngram`.
+        The length is at least `min_ngram`, because the caller found `place` by its key, and at most
+        `max_ngram`.
         """
         tokens, length = self._tokens, self._min
         while length < self._max and length <= place and tokens[place - length] == tokens[-1 - length]:

@@ -9,7 +9,7 @@ TICKS = 2**48
 
 
 class LFU(EvictionRule):
-    """Ranks leaves by their number of hits; of equals, the least recently used one is evicted first.
+    """Ranks leaves by their number of hits; among equals, the least recently used leaf goes first.
 
     Suits a fixed set of documents or few-shot prompts. A leaf that was popular once stays forever, even if
     unused since.

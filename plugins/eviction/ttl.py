@@ -12,7 +12,7 @@ from llmfw.core import CacheLeaf, EvictionRule
 class TTL(EvictionRule):
     """Removes prefixes after a time. If room is needed before, the least recently used ones are evicted first.
 
-    Suits servers that must not hold what clients sent for longer than needed.
+    Suits servers that must not keep clients' data longer than needed.
     """
 
     class Options(EvictionRule.Options, frozen=True):

@@ -1,4 +1,4 @@
-"""Triton kernels: matrix products with few rows, and what is between products: norms, activations, rotary embeddings."""
+"""Triton kernels for matrix products with few rows, norms, activations and rotary embeddings."""
 
 from llmfw.core import Register, hookimpl
 
@@ -9,8 +9,8 @@ _PACKAGE = "llmfw.plugins.fused_triton"
 def register_module_passes(register: Register) -> None:
     """Register four independent module passes.
 
-    `triton-norm` runs first, because attention modules may contain norms; `triton-linear` runs last, because the
-    others look at linear layers.
+    `triton-norm` runs first, because attention modules may contain norms; `triton-linear` runs last, because
+    the other passes inspect linear layers.
     """
     register(
         "triton-norm",

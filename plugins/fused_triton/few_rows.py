@@ -1,8 +1,9 @@
-"""Linear layers of few rows by our kernel: how their work is cut into programs, and the launch.
+"""Computes linear layers with few rows: cuts their products into programs, and launches our kernel.
 
-How a product is cut depends on the shape of its weight alone, and so does the order in which a row is added up: a row
-gives the same bits alone and with up to `MAX_ROWS - 1` others. There is no tuning at run time, as that would delay
-requests, and cannot be done while a CUDA graph is captured. The benchmark stage `linear` compares other cuts.
+The cut of a product depends only on the shape of its weight, and so does the order in which a row's products
+are added. So a row gives the same bits alone and together with up to `MAX_ROWS - 1` other rows. There is no
+tuning at run time: tuning would delay requests, and is impossible while a CUDA graph is captured. The
+benchmark stage `linear` compares other cuts.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ from llmfw.core.kernels.dependent_launch import launches_early
 from .kernels import linear_kernel
 
 MAX_ROWS = 2
-"""More rows are left to products that use tensor cores. On an H200 the kernel took 0.75 to 0.97 of torch's time with 1
-row, 0.78 to 0.96 with 2, and 0.98 to 1.14 with 4."""
+"""More rows are left to kernels that use tensor cores. On an H200, our kernel took 0.75 to 0.97 of torch's
+time with 1 row, 0.78 to 0.96 with 2, and 0.98 to 1.14 with 4."""
 
 ALIGNMENT = 16
-"""Numbers of which a row's length must be a multiple, so that each row can be read by loads of 16 bytes."""
+"""A row's length must be a multiple of this number, so that loads of 16 bytes can read each row."""
 
 INPUTS_PER_WARP = 256
 """Inputs that a warp reads at once: 8 for each thread."""
@@ -37,7 +38,7 @@ class Cut(NamedTuple):
         outputs: outputs of one program.
         inputs: inputs that a program reads at once.
         num_warps: warps of a program.
-        stages: blocks of inputs that are under way at a time, through shared memory; 1: through registers.
+        stages: blocks of inputs that are loaded at a time, through shared memory; 1: through registers.
     """
 
     outputs: int
@@ -47,11 +48,12 @@ class Cut(NamedTuple):
 
 
 def choose_cut(num_outputs: int, num_inputs: int) -> Cut:
-    """Return how a product with a weight [num_outputs, num_inputs] is cut.
+    """Return the cut of a product with a weight [num_outputs, num_inputs].
 
-    More outputs of a program let it use an input more often. Fewer make more programs, of which each of about 130
-    multiprocessors should have several. So the inputs never have to be split among programs. If there are many
-    programs, longer blocks of inputs were up to 3 % faster on an H200, and more outputs were not.
+    With more outputs, a program uses each input more often. With fewer outputs, there are more programs; each
+    of about 130 multiprocessors should have several programs. So the inputs need not be split among programs.
+    If there are many programs, longer blocks of inputs were up to 3 % faster on an H200; more outputs were
+    not faster.
     """
     most = 2 * MAX_BLOCK_IN if num_outputs >= MANY_OUTPUTS else MAX_BLOCK_IN
     inputs = min(most, triton.next_power_of_2(num_inputs))
@@ -67,7 +69,7 @@ def linear_of_few_rows(
         hidden: [..., inputs] with at least one row, in the dtype of the weight.
         weight: [outputs, inputs], dense, aligned to 16 bytes; `inputs` is a multiple of `ALIGNMENT`.
         bias: [outputs], dense.
-        cut: how to cut the product; None: as `choose_cut` says.
+        cut: how to cut the product; None: the result of `choose_cut`.
     """
     num_outputs, num_inputs = weight.shape
     cut = cut or choose_cut(num_outputs, num_inputs)

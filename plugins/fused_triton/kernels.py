@@ -1,9 +1,10 @@
 """The Triton kernels: RMS norm, SwiGLU, rotary embedding, and linear layers of few rows.
 
 Each reads and writes a row once and computes in float32. The kernels round at the same points as
-transformers' modules: to the tensors' dtype after each operation that creates a tensor there. So results
-differ from those of transformers only by the order in which squares are added, and by the last bit of exp and
-rsqrt. A linear layer rounds its sum once. Strides are in elements. `ops` and `few_rows` launch the kernels.
+transformers' modules: to the tensors' dtype after each operation that creates a tensor in transformers. So
+results differ from transformers' results only by the order in which squares are added, and by the last bit of
+exp and rsqrt. A linear layer rounds its sum once. Strides are in elements. `ops` and `few_rows` launch the
+kernels.
 """
 
 from __future__ import annotations
@@ -33,8 +34,10 @@ def rms_norm_kernel(
     BLOCK: tl.constexpr,
     launch_pdl: tl.constexpr,
 ):
-    """Compute the RMS norm of each row and multiply it by the weight, or by weight + 1 if FROM_ONE (as in
-    Gemma). If ADDS, first add the residual to the row."""
+    """Compute the RMS norm of each row, multiplied by the weight. If ADDS, first add the residual to the row.
+
+    If FROM_ONE, as in Gemma, the factor is weight + 1.
+    """
     launch_next(launch_pdl)
     row = (tl.program_id(0) * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS)).to(tl.int64)[:, None]
     column = tl.arange(0, BLOCK)[None, :]
@@ -215,7 +218,10 @@ def load_weights(
     num_inputs,
     IS_EVEN: tl.constexpr,
 ):
-    """Return the weights of groups of 8 inputs, [groups, 1, outputs, 8]. Each is read once, so no cache keeps them."""
+    """Return the weights of groups of 8 inputs, [groups, 1, outputs, 8].
+
+    Each weight is read only once, so caches evict it first.
+    """
     if IS_EVEN:
         return tl.load(weights + column, eviction_policy="evict_first")
     return tl.load(weights + column, mask=column < num_inputs, other=0.0, eviction_policy="evict_first")
@@ -256,14 +262,15 @@ def linear_kernel(
 ):
     """Compute BLOCK_OUT outputs of all rows: hidden · weightᵀ + bias. Grid: (block of outputs,).
 
-    A thread reads 8 neighboring inputs at a time, the same ones of each row and of each output's weights, so
-    that nothing is exchanged between threads before all is read. The order in which a row is added up depends
-    neither on the other rows nor on their number.
+    A thread reads 8 neighboring inputs at a time: the same columns of every row and of every output's
+    weights. So threads exchange nothing until all inputs are read. The order in which a row's products are
+    added does not depend on other rows, or on their number.
     """
     launch_next(launch_pdl)
-    # The dimensions are threads' groups of inputs, rows, outputs, and the inputs of a group. All is loaded in
-    # four dimensions, with the groups first, because Triton then gives each load the same layout, in which
-    # neighboring threads have neighboring groups. So the loop needs no conversions through shared memory.
+    # The dimensions are groups of inputs (one per thread), rows, outputs, and the inputs of a group. All
+    # loads have these four dimensions, with the groups first, because Triton then gives each load the same
+    # layout: neighboring threads have neighboring groups. So the loop needs no conversions through shared
+    # memory.
     place = tl.arange(0, BLOCK_IN // 8)[:, None, None, None] * 8 + tl.arange(0, 8)[None, None, None, :]
     row = tl.arange(0, PADDED_ROWS)
     first_output = tl.program_id(0) * BLOCK_OUT
@@ -271,7 +278,7 @@ def linear_kernel(
     out = tl.minimum(first_output + tl.arange(0, BLOCK_OUT), num_outputs - 1)
     weights = weight + out.to(tl.int64)[None, None, :, None] * num_inputs
     inputs = hidden + tl.minimum(row, ROWS - 1)[None, :, None, None] * num_inputs
-    # The first weights are under way while kernels before this one still run.
+    # Load the first weights while earlier kernels still run.
     factor = load_weights(weights, place, num_inputs, IS_EVEN)
     await_earlier_kernels(launch_pdl)
     factor = loaded(factor, launch_pdl)

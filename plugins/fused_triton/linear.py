@@ -1,8 +1,8 @@
 """Linear layers whose products with few rows are computed by our kernels.
 
-A product with few rows takes as long as reading the weight. For one or two rows a kernel reads it in whole rows, once,
-without tensor cores. For 3 to 128 rows a kernel with tensor cores is used for the shapes in `tiles.TILINGS`, on GPUs
-that have what it needs. Other products are torch's.
+A product with few rows takes only the time to read the weight. For one or two rows, a kernel without tensor
+cores reads the weight once, in whole rows. For 3 to 128 rows and the shapes in `tiles.TILINGS`, a kernel with
+tensor cores is used on GPUs that support it. torch computes all other products.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ ALIGNED_BYTES = 16
 
 
 class LinearPass(ModulePass):
-    """Replaces plain linear layers with `FewRowsLinear`s, merged ones and the output layer included."""
+    """Replaces plain linear layers, including merged ones and the output layer, with `FewRowsLinear`s."""
 
     @classmethod
     def unsupported(cls, device: str, dtype: torch.dtype) -> str | None:
@@ -34,7 +34,7 @@ class LinearPass(ModulePass):
 
     @torch.inference_mode()
     def apply(self, model: nn.Module) -> int:
-        """Replace the layers whose shapes the kernel computes right; return their number."""
+        """Replace the layers that the kernel computes correctly; return their number."""
         tried: dict[tuple[object, ...], dict[int, Tiling] | None] = {}
         made: dict[int, FewRowsLinear] = {}
         names: dict[str, nn.Module] = {}
@@ -54,13 +54,14 @@ class LinearPass(ModulePass):
 
 
 class FewRowsLinear(nn.Module):
-    """A linear layer that computes up to `MAX_ROWS` rows by our kernel, and more by another one or by torch.
+    """A linear layer that computes up to `MAX_ROWS` rows with one kernel, more rows with another or torch.
 
-    Its products must run in one stream at a time, as those of tilings share counters.
+    Products of this layer must run in one stream at a time, because products with tilings share counters.
 
     Args:
         linear: layer whose weight and bias are used, not copied.
-        tilings: cuts of products with more than `MAX_ROWS` rows, by class of rows; the others are torch's.
+        tilings: cuts of products with more than `MAX_ROWS` rows, by class of rows; torch computes other
+            classes.
     """
 
     counters: torch.Tensor | None
@@ -103,14 +104,14 @@ def _can_replace(linear: nn.Linear) -> bool:
 
 
 def _is_right(linear: nn.Linear) -> bool:
-    """Return whether the kernel computes a layer as torch does. This compiles it for each number of rows, too."""
+    """Return whether the kernel and torch agree on a layer. Compiles the kernel for each number of rows."""
     ours = FewRowsLinear(linear)
     inputs = (random_input(rows, linear.in_features, like=linear.weight) for rows in range(1, MAX_ROWS + 1))
     return all(agree(linear(hidden), ours(hidden)) for hidden in inputs)
 
 
 def _right_tilings(linear: nn.Linear) -> dict[int, Tiling]:
-    """Return the tilings by which a layer's products are as torch's. This compiles them, too."""
+    """Return the tilings with which the kernel and torch agree on a layer. Compiles the kernels."""
     if not can_tile(linear.weight):
         return {}
     tilings = choose_tilings(linear.out_features, linear.in_features)

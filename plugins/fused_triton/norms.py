@@ -1,9 +1,9 @@
 """RMS norms fused with the residual additions before them.
 
 A decoder layer of a known class is replaced by one with the same submodules. If a norm follows a residual
-addition, the new layer lets that norm compute both: the norm keeps the normed sum until it is called with the
-sum. The model's own code remains as transformers wrote it and remains correct: called with any other tensor,
-a norm computes its norm.
+addition, the new layer lets the norm also compute the addition. The norm keeps the normalized sum until it is
+called with the sum. The model's own code remains as transformers wrote it and remains correct: a norm that is
+called with any other tensor normalizes that tensor.
 """
 
 from __future__ import annotations

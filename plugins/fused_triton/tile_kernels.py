@@ -1,8 +1,9 @@
-"""The Triton kernels of products with 3 to 128 rows, on tensor cores: weights are read once, at the memory's rate.
+"""Triton kernels for products with 3 to 128 rows on tensor cores, which read weights once, at memory speed.
 
-The product is computed transposed, outputs · rows, so that the many outputs fill a tensor core's rows however few rows
-the input has. Weights and inputs reach shared memory by tensor descriptors (TMA), several blocks ahead. Sums are
-float32, added in an order that depends on the cut alone, and rounded once. `tiles` launches the kernels.
+The kernels compute the transposed product, [outputs, rows], so that outputs fill a tensor core's rows even if
+the input has few rows. Tensor descriptors (TMA) load weights and inputs into shared memory, several blocks
+ahead. Sums are float32, added in an order that depends only on the cut, and rounded once. `tiles` launches
+the kernels.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ def store_tile(
 
 @triton.jit
 def is_stored(row, num_rows):
-    """Return whether a part holds a row: by groups of 8, so that neighbors are read and written at once."""
+    """Return whether a part stores a row. Parts store groups of 8 rows, so that neighbors share an access."""
     return row // 8 * 8 < num_rows
 
 
@@ -60,7 +61,8 @@ def join_tile(
     part_size = BLOCK_OUT * BLOCK_ROWS
     inside = tl.broadcast_to(is_stored(row, num_rows)[None, :], [BLOCK_OUT, JOIN_ROWS])
     total = tl.zeros([BLOCK_OUT, JOIN_ROWS], tl.float32)
-    # Unrolled, so that all loads are under way at once. They bypass the L1 cache, which may hold older parts.
+    # The loop is unrolled, so that all loads run at once. Loads bypass the L1 cache, which may hold older
+    # parts.
     for split in tl.static_range(MAX_SPLITS):
         parts = partial + (split * num_tiles + tile).to(tl.int64) * part_size
         total += tl.load(parts + place, mask=inside & (split < num_splits), other=0.0, cache_modifier=".cg")
@@ -74,7 +76,7 @@ def tiles_kernel(
     bias,  # [num_outputs]; read if HAS_BIAS
     output,  # [num_rows, num_outputs], dense
     partial,  # [num_splits, tiles, BLOCK_OUT, BLOCK_ROWS], float32; used if MAX_SPLITS > 1
-    arrived,  # [tiles], int32, zeros, and zeros again afterwards; used if JOINS
+    arrived,  # [tiles], int32, zeros before and after the launch; used if JOINS
     num_outputs,
     num_inputs,
     num_rows,  # at most BLOCK_ROWS
@@ -91,7 +93,7 @@ def tiles_kernel(
 ):
     """Compute BLOCK_OUT outputs of all rows from a part of the inputs. Grid: (tile of outputs, split of inputs).
 
-    What a descriptor reads outside of its tensor is zero.
+    Outside of its tensor, a descriptor reads zeros.
     """
     tile = tl.program_id(0)
     split = tl.program_id(1)
@@ -114,7 +116,8 @@ def tiles_kernel(
         inside = tl.broadcast_to(is_stored(row, num_rows)[None, :], [BLOCK_OUT, BLOCK_ROWS])
         tl.store(partial + place, total, mask=inside)
         if JOINS:
-            # Without the barrier, the counter could say that a part is there before other threads have stored theirs.
+            # Without the barrier, the counter could count a part before all threads have stored their
+            # numbers.
             tl.debug_barrier()
             count = tl.atomic_add(arrived + tile, 1, sem="acq_rel", scope="gpu")
             if count == num_splits - 1:

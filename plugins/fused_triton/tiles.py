@@ -1,7 +1,8 @@
-"""Products of 3 to 128 rows with the weights of linear layers, on tensor cores: how they are cut, and the launch.
+"""Computes products of 3 to 128 rows with linear layers' weights on tensor cores: cuts and launches them.
 
-A cut belongs to a shape of weights and a class of rows. Within a class a row gives the same bits whatever the number
-of rows. `TILINGS` says which cuts are used; what is not in it is torch's. The benchmark stage `linear` compares others.
+A cut belongs to a shape of weights and a class of row counts. Within a class, a row gives the same bits for
+any number of rows. `TILINGS` lists the cuts; torch computes all other products. The benchmark stage `linear`
+compares other cuts.
 """
 
 from __future__ import annotations
@@ -16,10 +17,10 @@ from .tile_kernels import join_kernel, tiles_kernel
 
 MIN_ROWS = 3
 ROW_CLASSES = (16, 32, 64, 128)
-"""Most rows of each class. Tensor cores compute as many."""
+"""Largest number of rows of each class. Tensor cores compute this number of rows, even if there are fewer."""
 
 ARCHITECTURE = 9
-"""Compute capability, without the minor number, of the GPUs whose tensor descriptors the kernel needs."""
+"""Major compute capability of the GPUs that have the tensor descriptors that the kernel needs."""
 
 DTYPES = (torch.float16, torch.bfloat16)
 JOINED_NUMBERS = 4096
@@ -34,7 +35,7 @@ class Tiling(NamedTuple):
         inputs: inputs that a program reads at once.
         num_warps: warps of a program.
         stages: blocks of inputs in shared memory.
-        splits: parts of the inputs, a program each.
+        splits: number of parts of the inputs; each part has its own program.
         joins: whether the last program of each tile adds up the parts; if not, a second kernel does.
     """
 
@@ -58,12 +59,15 @@ def rows_class(num_rows: int) -> int | None:
 
 
 def fewest_rows(most: int) -> int:
-    """Return the fewest rows of the class that has at most `most`."""
+    """Return the smallest number of rows of the class whose largest number is `most`."""
     return next((smaller + 1 for smaller in reversed(ROW_CLASSES) if smaller < most), MIN_ROWS)
 
 
 def can_tile(weight: torch.Tensor) -> bool:
-    """Return whether the kernel can compute products with a weight. It needs 16-bit weights and a GPU of `ARCHITECTURE`."""
+    """Return whether the kernel can compute products with a weight.
+
+    The kernel needs 16-bit weights and a GPU of `ARCHITECTURE`.
+    """
     if weight.dtype not in DTYPES or weight.device.type != "cuda":
         return False
     return torch.cuda.get_device_capability(weight.device)[0] == ARCHITECTURE
@@ -109,7 +113,7 @@ def linear_by_tiles(
 
 
 def constants_of(tiling: Tiling, block_rows: int, has_bias: bool) -> dict[str, int]:
-    """Return the constants that both kernels of a product have, for a class of rows."""
+    """Return the constants that both kernels of a product share, for a class of rows."""
     return {
         "HAS_BIAS": has_bias,
         "MAX_SPLITS": triton.next_power_of_2(tiling.splits),
@@ -149,7 +153,7 @@ class Launch:
         self.constants = constants_of(tiling, block_rows, bias is not None)
 
     def run(self) -> None:
-        """Launch the kernels, whose results are in `output`."""
+        """Launch the kernels, which write their results to `output`."""
         arguments, options = self.product()
         tiles_kernel[(self.num_tiles, self.tiling.splits)](*arguments, **options)
         if self.is_joined_after:

@@ -10,7 +10,7 @@ from typing import Any
 from .document import refused, step
 
 MAX_ITEMS = 500  # each item takes space in the grammar
-_MAX_CHOICES = 300  # most arrays that `distinct` lists
+_MAX_CHOICES = 300  # largest number of arrays that `distinct` lists
 
 Rewrite = Callable[[Any, str], Any]
 

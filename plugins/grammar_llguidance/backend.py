@@ -95,8 +95,8 @@ def _read(tokenizer: Tokenizer, vocab_size: int, eos: list[int]) -> LLTokenizer:
     """Return llguidance's form of a tokenizer.
 
     Raises:
-        RequestError: llguidance knows byte-level tokenizers, and those with a byte fallback. It cannot read this one, or takes
-            its tokens for other texts.
+        RequestError: llguidance cannot read this tokenizer, or decodes its tokens to other texts. llguidance
+            supports byte-level tokenizers, and tokenizers with a byte fallback.
     """
     try:
         found = LLTokenizer(tokenizer.to_json(), n_vocab=vocab_size, eos_token=eos)
@@ -112,12 +112,12 @@ def _read(tokenizer: Tokenizer, vocab_size: int, eos: list[int]) -> LLTokenizer:
 class LlguidanceBackend(GrammarBackend):
     """Compiles grammars with llguidance.
 
-    If a grammar becomes too complex during an output, its mask allows only the end tokens. Accepting one
-    raises GrammarCostError, because the truncated output does not match the grammar.
+    If a grammar becomes too complex during an output, its mask allows only the end tokens. Accepting an end
+    token then raises GrammarCostError, because the truncated output does not match the grammar.
     """
 
     def __init__(self, tokenizer: Tokenizer, vocab_size: int) -> None:
-        """Raise RequestError if llguidance cannot read this tokenizer, or reads other texts from it than it decodes to."""
+        """Raise RequestError if llguidance cannot read this tokenizer, or decodes tokens to other texts."""
         self._vocab_size = vocab_size
         self._eos = list(tokenizer.eos_token_ids)
         if not self._eos:

@@ -1,4 +1,4 @@
-"""Hastens the end of JSON output: allows only tokens that close strings, arrays and objects.
+"""Speeds up the end of JSON output: allows only tokens that close strings, arrays and objects.
 
 Looks only at masks, not at grammars. If letters are allowed, the output is inside a string; if a bracket is
 allowed, it is outside of strings.

@@ -1,8 +1,9 @@
 """Rewrites the JSON Schema keywords of numbers, and checks constants.
 
 Validators compute with doubles, llguidance with decimal digits. Both agree on numbers that a double
-represents exactly, and on inclusive bounds. This module narrows all other keywords so far that both agree.
-Exclusive bounds become inclusive ones: llguidance 1.9 lets 0 pass where `exclusiveMinimum` is 0 and `maximum` below 1.
+represents exactly, and on inclusive bounds. This module narrows all other keywords until both agree.
+Exclusive bounds become inclusive ones, because llguidance 1.9 accepts 0 if `exclusiveMinimum` is 0 and
+`maximum` is below 1.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any
 from .document import refused
 
 SAFE = 2**53 - 1  # doubles represent all integers up to this one
-DECIMALS = Fraction(1, 10**6)  # so coarse that no number next to an exclusive bound rounds to it
+DECIMALS = Fraction(1, 10**6)  # coarse enough that no number next to an exclusive bound rounds to the bound
 _MANY = 10**9  # from this number on, 6 decimals are more digits than a double has
 
 

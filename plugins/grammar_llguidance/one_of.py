@@ -1,8 +1,8 @@
 """Rewrites `oneOf` ("exactly one schema matches") to `anyOf`.
 
 A grammar can express only `anyOf` ("at least one schema matches"). The two are equivalent if no value matches
-two branches: because the branches are disjoint, or because each is made to forbid a key that the other
-requires.
+two branches: because the branches are disjoint, or because each branch is rewritten to forbid a key that the
+other branch requires.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ class Disjointness:
         return self._branches_differ(all_a, b, depth) or self._branches_differ(all_b, a, depth)
 
     def required(self, schema: Any) -> set[str]:
-        """Return the keys that every object which matches a schema is certain to have."""
+        """Return keys that every object must have to match a schema."""
         return {key for part in self._parts(schema) for key in _names(part)}
 
     def types(self, schema: Any) -> frozenset[str]:

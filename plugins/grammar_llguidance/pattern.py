@@ -2,8 +2,8 @@
 
 Validators in Python match with `re.search`; llguidance uses Rust's syntax. `\\d`, `\\w`, `\\s`, `$` and the
 escapes differ between the two. This module therefore parses a pattern with Python's own parser and writes a
-new pattern from the tree, with character classes spelled out and anchors at both ends. Every string that the
-new pattern matches is also found by the old one. Does not depend on schemas.
+new pattern from the tree, with character classes spelled out and anchors at both ends. The old pattern also
+finds every string that the new pattern matches. Does not depend on schemas.
 """
 
 from __future__ import annotations
@@ -177,8 +177,8 @@ class _Writer:
             return _range(*value)
         name = str(value).lower()  # category_digit, category_not_space, …
         letter = {"digit": "d", "word": "w", "space": "s"}[name.rpartition("_")[2]]
-        # A class must not become larger: if negated, exclude the larger meaning of a letter; else include the
-        # smaller.
+        # A class must not become larger: a negated class excludes the larger meaning of a letter; any other
+        # class includes the smaller meaning.
         if "_not_" in name:
             return f"[^{(self._inner if negated else _wide)(letter)}]"
         return (_wide if negated else self._inner)(letter)

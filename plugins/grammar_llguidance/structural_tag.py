@@ -1,9 +1,9 @@
 """Translates structural tags, which nest free text, tags and JSON, to grammars in Lark syntax.
 
 Free text ends where the next element starts. That element must start with a special token, which no text
-contains, or with a literal text. A literal is found by a lexeme that contains the free text and the literal,
-and ends as early as possible (`[lazy]`). So free text must come last, or be followed by a literal or a
-special token.
+contains, or with a literal text. To find the literal, a lexeme contains the free text and the literal, and
+ends as early as possible (`[lazy]`). So free text must come last, or be followed by a literal or a special
+token.
 """
 
 from __future__ import annotations

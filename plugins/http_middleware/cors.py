@@ -1,6 +1,6 @@
-"""The middleware `cors`: lets web pages of other sites read replies, by the headers that browsers ask for.
+"""The middleware `cors`: adds the headers that let web pages of other sites read replies in browsers.
 
-It opens nothing by itself: the checks of keys, and of `--allow-host` and `--allow-origin`, stand inside of it.
+The middleware grants no access by itself: the server still checks keys, `--allow-host` and `--allow-origin`.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ import msgspec
 from llmfw.core import ASGIApplication, ASGIMessage, ASGIReceive, ASGIScope, ASGISend, HTTPMiddleware
 
 IN_THREAD_BYTES = 64 * 1024
-"""Size of a body from which it is compressed in a thread, because other requests would wait."""
+"""Bodies of at least this size are compressed in a thread, so that other requests do not wait."""
 
 _GZIP = 16 + zlib.MAX_WBITS  # zlib's way to ask for gzip's header and trailer
 _COMPRESSIBLE = re.compile(rb"(?:text/|application/(?:json|.*\+json|javascript|xml|openmetrics-text))")
@@ -72,7 +72,7 @@ class Gzip(HTTPMiddleware):
 
         await app(scope, receive, pass_on)
         if start is not None:
-            await send(start)  # the application has sent no body, which is for the server to report
+            await send(start)  # the application has sent no body; the server reports this error
 
     async def _compressed(self, body: bytes) -> bytes:
         if len(body) < IN_THREAD_BYTES:
@@ -103,7 +103,7 @@ def _is_positive(weight: bytes) -> bool:
 
 
 def _is_compressible(message: ASGIMessage) -> bool:
-    """Return whether the start of a reply is that of text or JSON that is not encoded, nor a stream of events."""
+    """Return whether `message` starts a text or JSON reply that is neither encoded nor a stream of events."""
     headers = {name.lower(): value for name, value in message["headers"]}
     kind = headers.get(b"content-type", b"").lower()
     return (
@@ -116,7 +116,7 @@ def _is_compressible(message: ASGIMessage) -> bool:
 
 
 def _for_gzip(headers: Sequence[Header], length: int) -> list[Header]:
-    """Return the headers of a compressed reply. An entity tag becomes weak, as the bytes are others."""
+    """Return the headers of a compressed reply. An entity tag becomes weak, because the bytes change."""
     kept = [
         (name, b"W/" + value if name.lower() == b"etag" and not value.startswith(b"W/") else value)
         for name, value in headers
