@@ -1,4 +1,7 @@
-"""`llmfw pull` and `llmfw models`: models of the hub in the local cache, from which `llmfw serve` loads them."""
+"""`llmfw pull` and `llmfw models`: download models from the hub into the local cache, and list the cache.
+
+`llmfw serve` loads models from this cache.
+"""
 
 from __future__ import annotations
 

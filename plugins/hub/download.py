@@ -21,7 +21,7 @@ class RemoteFile:
 
     Attributes:
         size: bytes; 0 if the hub does not say.
-        sha256: checksum of its content; None: the hub has none, as for small files.
+        sha256: checksum of the content; None: the hub has no checksum, for example for small files.
     """
 
     name: str
@@ -66,7 +66,7 @@ def look_up(name: str, revision: str | None, include: Sequence[str]) -> Remote:
 
 
 def download(remote: Remote) -> Path:
-    """Download the files that the cache does not have whole, and return the folder.
+    """Download the files that are missing or incomplete in the cache, and return their folder.
 
     Raises:
         HubError: the disk has no room, or a file cannot be downloaded.
@@ -86,9 +86,9 @@ def download(remote: Remote) -> Path:
 
 
 def verify(remote: Remote, folder: Path, tell: Callable[[str], None]) -> int:
-    """Compare the files with the hub's sizes and SHA-256. Return how many have a checksum.
+    """Compare the files with the hub's sizes and SHA-256 checksums; return how many have a checksum.
 
-    A file that differs is removed from the cache, so that the next download gets it anew.
+    Removes a file that differs from the cache, so that the next download fetches the file again.
 
     Args:
         tell: called with each file's name before it is read.
@@ -118,7 +118,7 @@ def _damaged(name: str, what: str) -> str:
 
 
 def _forget(path: Path) -> None:
-    """Remove a file of the cache: the link and what it points to."""
+    """Remove a file from the cache: the link, and the file that the link points to."""
     path.resolve().unlink(missing_ok=True)
     path.unlink(missing_ok=True)
 
@@ -132,7 +132,7 @@ def _sha256(path: Path) -> str:
 
 
 def _check_room(remote: Remote, cache: Path) -> None:
-    """Raise HubError if the files cannot fit, whatever the cache has of them already."""
+    """Raise HubError if the disk has no room for the files that the cache lacks."""
     from huggingface_hub import try_to_load_from_cache
 
     missing = sum(
@@ -150,5 +150,5 @@ def _check_room(remote: Remote, cache: Path) -> None:
 
 
 def _literal(name: str) -> str:
-    """Return a pattern that matches a name alone, whatever is in it."""
+    """Return a pattern that matches only this name, even if the name contains wildcards."""
     return "".join(f"[{char}]" if char in "*?[" else char for char in name)

@@ -10,6 +10,9 @@ class HubError(LLMFWError):
 
 
 def reason_of(error: BaseException) -> str:
-    """Return the first line of an error of the hub's library, whose classes come from several other libraries."""
+    """Return the first line of an error that the hub's library raised.
+
+    The library raises error classes of several other libraries.
+    """
     text = str(error).strip().partition("\n")[0].rstrip(".") or type(error).__name__
     return text[:300]

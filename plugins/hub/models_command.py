@@ -1,4 +1,4 @@
-"""`llmfw models`: lists what can be served without a download."""
+"""`llmfw models`: lists the models that can be served without a download."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def models(as_json: bool) -> None:
 
 
 def cached_models() -> list[dict[str, Any]]:
-    """Return the models in the cache, sorted by name; the newest commit of each first."""
+    """Return the models in the cache, sorted by name, with the newest commit of each model first."""
     from huggingface_hub import CacheNotFound, scan_cache_dir
 
     try:

@@ -1,4 +1,4 @@
-"""`llmfw pull`: downloads a model, and checks what came."""
+"""`llmfw pull`: downloads a model, and checks the downloaded files."""
 
 from __future__ import annotations
 
@@ -49,5 +49,5 @@ def pull(model: str, revision: str | None, include: tuple[str, ...], as_json: bo
 
 
 def _served(model: str, include: tuple[str, ...], first: str, folder: str) -> str:
-    """Return what to give to `llmfw serve`: the model, or its file if it is served from one."""
+    """Return the argument for `llmfw serve`: the model, or a file if the model is served from one file."""
     return f"{folder}/{first}" if include and first.endswith(".gguf") else model

@@ -11,14 +11,15 @@ from .errors import HubError
 
 SAFE, PICKLED = "*.safetensors", "pytorch_model*.bin"
 COPIES = ("consolidated*", "original/*")
-"""Weights in another form, beside those that transformers reads."""
+"""Weights in another form than the one that transformers reads."""
 
 
 def wanted_files(model: str, files: Sequence[str], include: Sequence[str] = ()) -> list[str]:
     """Return the names of the files to download, sorted.
 
-    These are the small files of the model's folder, and its weights: those in safetensors, or, if there are none, those
-    in PyTorch's own format. Files in subfolders, and other forms of the same weights, are left out.
+    These are the small files of the model's folder, and the weights: in safetensors, or, if there are no
+    safetensors files, in PyTorch's own format. Leaves out files in subfolders, and other forms of the same
+    weights.
 
     Args:
         files: names of all files of the model.

@@ -1,4 +1,4 @@
-"""The bundled media processor: a model's own processor of transformers."""
+"""The bundled media processor: the processor that transformers has for the model."""
 
 from __future__ import annotations
 

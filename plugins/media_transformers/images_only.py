@@ -1,6 +1,7 @@
-"""Loads a model's processor of transformers for text and images alone.
+"""Loads transformers' processor of a model, for text and images only.
 
-A processor of videos needs torchvision even if no video comes, so the processor is built without it.
+A video processor needs torchvision even if no request has a video. So the processor is built without its
+video part.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ def load_processor(folder: str, model_type: str) -> Any:
     """Return a model's processor.
 
     Raises:
-        ModelError: transformers has no processor of images for the model, or it cannot be built.
+        ModelError: transformers has no image processor for the model, or the processor cannot be built.
     """
     name = _named(Path(folder)) or processing_auto.PROCESSOR_MAPPING_NAMES.get(model_type)
     if name is None:
@@ -44,7 +45,7 @@ def load_processor(folder: str, model_type: str) -> Any:
 
 
 def _named(folder: Path) -> str | None:
-    """Return the class of the processor that a model's files name."""
+    """Return the name of the processor class in a model's files; None if no file names a class."""
     for name in NAMING_FILES:
         path = folder / name
         if path.is_file():
@@ -55,7 +56,7 @@ def _named(folder: Path) -> str | None:
 
 
 def _without_videos(found: type[ProcessorMixin]) -> Any:
-    """Return a subclass of a processor that is built without other parts than a tokenizer and one for images."""
+    """Return a subclass of a processor that builds only the tokenizer and the image processor."""
 
     class ImagesOnly(found):  # type: ignore[misc]
         @classmethod

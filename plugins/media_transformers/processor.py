@@ -1,4 +1,4 @@
-"""Turns a prompt's text and images into tokens and tensors by a model's own processor of transformers."""
+"""Converts a prompt's text and images to tokens and tensors, with transformers' processor of the model."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ OF_TEXT = frozenset({"input_ids", "attention_mask", "token_type_ids", "mm_token_
 
 
 class TransformersProcessor(MediaProcessor):
-    """Prepares images by transformers' processor of the model.
+    """Prepares images with transformers' processor of the model.
 
-    Several images of a prompt are prepared one by one: what the encoder reads of an image does not depend on others.
+    Prepares several images of a prompt one by one, so the encoder's input for an image does not depend on
+    other images.
     """
 
     def __init__(self, model: str) -> None:
@@ -61,14 +62,14 @@ class TransformersProcessor(MediaProcessor):
             return self._processor(
                 text=[text], images=pictures, return_tensors="pt", add_special_tokens=False
             )
-        except ValueError as error:  # such as a side ratio that is too large
+        except ValueError as error:  # for example, an aspect ratio that is too large
             reason = (str(error).strip().splitlines() or ["ValueError"])[0]
             raise RequestError(
                 f"{what} cannot be prepared for the model: {reason[:200]}", param="messages"
             ) from error
 
     def _spans(self, ids: Any, images: Sequence[Image], each: list[Any]) -> tuple[MediaSpan, ...]:
-        """Return the images' spans: the places of each image's rows follow one another in the prompt."""
+        """Return the span of each image. In the prompt, the positions of the images follow one another."""
         places = np.flatnonzero(ids == self._token_id)
         counts = [int(np.count_nonzero(np.asarray(one["input_ids"][0]) == self._token_id)) for one in each]
         if sum(counts) != len(places) or not all(counts):

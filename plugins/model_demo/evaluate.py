@@ -1,4 +1,4 @@
-"""Measures the rates of right answers on held-out data: `python -m llmfw.plugins.model_demo.evaluate`."""
+"""Measures the share of right answers on held-out data: `python -m llmfw.plugins.model_demo.evaluate`."""
 
 import json
 from collections import defaultdict

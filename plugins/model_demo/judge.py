@@ -22,8 +22,8 @@ class Verdict:
         right: whether the reply is right.
         ended: whether the reply ended its turn.
         thought_as_asked: whether the reply has reasoning if and only if it was asked for.
-        valid: whether JSON parses, or a call parses and names a tool of the prompt; None: neither was asked
-            for.
+        valid: whether JSON parses, or a call parses and names a tool of the prompt; None: the sample asks
+            for neither.
     """
 
     sample: Sample

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
-# Keller Jordan's quintic polynomial, which brings every singular value close to 1 in five iterations.
+# Keller Jordan's quintic polynomial. Five iterations bring every singular value close to 1.
 _QUINTIC = (3.4445, -4.7750, 2.0315)
 _ROUNDS = 5
 

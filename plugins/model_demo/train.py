@@ -34,7 +34,7 @@ class Recipe:
 
     seed: int = 0
     steps: int = 5000
-    minutes: float | None = None  # time limit, which makes the result depend on the machine's speed
+    minutes: float | None = None  # time limit; with a limit, the result depends on the machine's speed
     tokens_per_batch: int = 1536
     batches_per_step: int = 2
     matrix_rate: float = 0.012
@@ -84,7 +84,7 @@ def make_model(tokenizer: PreTrainedTokenizerFast) -> LlamaForCausalLM:
 def loss_sum(model: LlamaForCausalLM, batch: Batch) -> torch.Tensor:
     """Return the sum of the loss over the learned tokens. Only these pass through the output layer."""
     tokens, labels = batch
-    # Without autocast's cache of weights, because threads would share it.
+    # Disable autocast's cache of weights, because threads would share the cache.
     with torch.autocast("cpu", torch.bfloat16, cache_enabled=False):
         hidden = model.model(input_ids=tokens, use_cache=False).last_hidden_state
         learned = labels[:, 1:] != IGNORED

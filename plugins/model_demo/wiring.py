@@ -1,9 +1,9 @@
 """Initial weights with which the demo model can already copy.
 
-Copying takes two attention heads in consecutive layers (an induction circuit). The previous-token head
-adds to each token which token came before it. The induction head looks for an earlier occurrence of the
+Copying takes two attention heads in consecutive layers (an induction circuit). The previous-token head adds
+to each token the identity of the token before it. The induction head looks for an earlier occurrence of the
 current token and predicts the token that followed there. Starting from random weights, a model this small
-finds these heads only after very many texts. So they are written into the first two layers by hand, and
+finds these heads only after very many texts. So the heads are written into the first two layers by hand, and
 training refines them.
 """
 

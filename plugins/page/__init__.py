@@ -1,4 +1,4 @@
-"""The page that browsers get at `/`: chats with the model, the engine at work, and batches; and `llmfw top`."""
+"""The web page at `/`, with chats, a live view of the engine, and batches; and the command `llmfw top`."""
 
 from __future__ import annotations
 

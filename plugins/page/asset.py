@@ -1,4 +1,4 @@
-"""A file of the page, as it is sent: compressed once, with an entity tag."""
+"""The files of the page. Each file is compressed once, and has an entity tag."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Asset(msgspec.Struct, frozen=True):
     Attributes:
         name: name of the file, such as "app.js".
         media_type: value of the header `content-type`.
-        plain, packed: the content as it is, and compressed by gzip.
+        plain, packed: the content uncompressed, and compressed by gzip.
         tag: entity tag of the plain content, with quotes.
     """
 
@@ -33,7 +33,7 @@ class Asset(msgspec.Struct, frozen=True):
     tag: str
 
     def tag_of(self, *, is_packed: bool) -> str:
-        """Return the entity tag of one of the two encodings. They differ, so each has its own."""
+        """Return the entity tag of one of the two encodings. Each encoding has its own tag."""
         return f'{self.tag[:-1]}-gzip"' if is_packed else self.tag
 
 

@@ -1,4 +1,7 @@
-"""The frames of the view Watch: the engine's figures and its last steps, at most ten times a second for all clients together."""
+"""The frames of the view Watch: the engine's figures and its last steps.
+
+The engine is asked for a frame at most ten times a second, for all clients together.
+"""
 
 from __future__ import annotations
 
@@ -11,17 +14,18 @@ import msgspec
 from llmfw.core import EngineClient, EngineStats, LLMFWError, RequestError, StepsView, ViewSteps
 
 INTERVAL_S = 0.1
-"""Shortest time between two questions to the engine, in seconds, for all that watch together."""
+"""Shortest time between two requests to the engine, in seconds, for all readers together."""
 
 
 class Frame(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """What the page shows of one moment. It has no text of any request.
+    """The data that the page shows for one moment. A frame contains no text of any request.
 
     Attributes:
         at: time in seconds since the epoch.
         stats: the engine's figures.
-        steps: the steps since the last frame, and what runs and waits; None if the engine has no steps.
-        problem: why the engine gave no answer; "": it gave one.
+        steps: the steps since the last frame, and the running and waiting requests; None if the engine has no
+            steps.
+        problem: reason why the engine did not answer; "" if the engine answered.
     """
 
     at: float
@@ -31,7 +35,7 @@ class Frame(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 class Feed:
-    """Asks the engine for frames, and gives each to all that watch. The engine is asked once for all of them.
+    """Asks the engine for frames, once for all readers, and gives each frame to all readers.
 
     Args:
         clock: monotonic clock in seconds.
@@ -46,7 +50,7 @@ class Feed:
         self._after = 0
 
     async def frames(self, client: EngineClient) -> AsyncGenerator[bytes, None]:
-        """Yield encoded frames. A reader that is slow misses some.
+        """Yield encoded frames. A slow reader misses some frames.
 
         Args:
             client: client of the engine that acts for the caller, who is an administrator.
@@ -76,7 +80,7 @@ class Feed:
             frame.stats = await client.stats()
             found = await client.control(ViewSteps(self._after))
         except RequestError:
-            return frame  # the engine embeds: it has figures, and no steps
+            return frame  # an engine of embeddings has figures, but no steps
         except LLMFWError as error:
             frame.problem = str(error)
             return frame

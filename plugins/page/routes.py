@@ -1,7 +1,9 @@
-"""`GET /page`, which browsers also get at `/`, the files that it needs below `/page/`, and the stream for its view Watch.
+"""Routes of the page: its HTML, its other files, and the stream for its view Watch.
 
-The files need no key: they are the same for everybody. All that the page shows comes from other routes, with the key
-that its user gives. The stream is below `/admin`, which is for administrators.
+The HTML is at `/page`, and for browsers also at `/`. The other files are below `/page/`.
+
+The files need no key, because they are the same for all users. The data on the page comes from other routes,
+with the key that the user enters. The stream is below `/admin`, which is for administrators.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ SECURITY = {
     "referrer-policy": "no-referrer",
     "x-content-type-options": "nosniff",
 }
-"""Headers of all files. Scripts and styles are the page's own files, and no other site may show it in a frame."""
+"""Headers of all files: only the page's own scripts and styles load, and no other site may frame the page."""
 
 
 class Page(Controller):
@@ -44,7 +46,7 @@ class Page(Controller):
     @get("/", opt=describe("Return the page for browsers.", scope="", media_type="text/html", is_home=True))
     async def index(self, request: Request[Any, Any, Any]) -> Response[bytes]:
         """Return the page's HTML. Its files are named relative to a path without a final slash."""
-        if request.scope["raw_path"].endswith(b"/"):  # Litestar takes the slash off `path`
+        if request.scope["raw_path"].endswith(b"/"):  # Litestar removes the slash from `path`
             return Response(b"", status_code=308, headers={"location": "../page"})
         return _reply(ASSETS[INDEX], request)
 
@@ -88,7 +90,7 @@ async def frames(state: State) -> Stream:
 
 
 def _reply(asset: Asset, request: Request[Any, Any, Any]) -> Response[bytes]:
-    """Return a file, compressed if the browser wants that; 304 without a body if the browser has it."""
+    """Return a file, compressed if the browser accepts gzip; or 304 if the browser has the file already."""
     is_packed = accepts_gzip(request.headers.get("accept-encoding", ""))
     tag = asset.tag_of(is_packed=is_packed)
     headers = SECURITY | {"etag": tag, "cache-control": "no-cache", "vary": "accept-encoding"}

@@ -40,7 +40,7 @@ class CallParser(ToolParser):
     - The parser starts to emit a call once it has read the name of a known tool and the start of the
       arguments. Until then it emits nothing, because the text may still be content.
     - Text that turns out not to be a call is emitted as content, unchanged.
-    - Arguments are emitted as the model writes them. If they stop being valid JSON, everything up to the next
+    - Arguments are emitted as the model writes them. If the JSON becomes invalid, everything up to the next
       marker, or the end of the text, counts as arguments. So the client sees the model's error unchanged.
     - The closing marker of the last call may be missing.
     - White space around calls is dropped.
@@ -126,7 +126,8 @@ class CallParser(ToolParser):
     def skip(self, *texts: str) -> Waiting[bool]:
         """Take white space and one of these texts, if present; return whether one was present.
 
-        At the end of all text, an incomplete text counts, too. If none is present, takes nothing.
+        At the end of all text, an incomplete text counts, too. If none of the texts is present, takes
+        nothing.
         """
         reader = self.reader
         yield from reader.space()
@@ -149,7 +150,7 @@ class CallParser(ToolParser):
     def _start(self) -> Waiting[tuple[str, str] | None]:
         """Check whether the content starts with one of `starts`, possibly after white space.
 
-        If so, takes the white space, and returns it and the character; else returns None.
+        If so, takes the white space, and returns the white space and the character; else returns None.
         """
         yield from self.reader.space()
         start = self.reader.text[self.reader.at : self.reader.at + 1]

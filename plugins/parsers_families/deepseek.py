@@ -21,8 +21,8 @@ FENCE = "```"
 class DeepSeekV31ToolParser(CallParser):
     """Reads `<｜tool▁call▁begin｜>NAME<｜tool▁sep｜>{…}<｜tool▁call▁end｜>`.
 
-    The markers around all calls are optional. Text that is not a valid call ends the series of calls. It and
-    the text after it are content, which may contain further calls.
+    The markers around all calls are optional. Text that is not a valid call ends the series of calls. This
+    text, and all text after it, is content, which may contain further calls.
     """
 
     conformance = examples(

@@ -78,8 +78,8 @@ class GptOssToolParser(CallParser):
 class GptOssReasoningParser(ReasoningParser):
     """Splits messages by channel: the channel analysis is reasoning, the others are content.
 
-    A message to a tool is emitted as content, too. It keeps its markers if a tool parser follows, and loses
-    them otherwise. Messages of one kind are separated by a line break.
+    A message to a tool is emitted as content, too. The message keeps its markers only if a tool
+    parser follows. Messages of one kind are separated by a line break.
     """
 
     conformance: ClassVar[Mapping[str, Any]] = {

@@ -1,6 +1,6 @@
 """The base class of parsers whose calls are JSON objects with a name and arguments.
 
-Independent of the markers around the calls.
+Does not depend on the markers around the calls.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ class _Call(msgspec.Struct):
 class JsonCallParser(CallParser):
     """Reads `{"name": …, "arguments": …}`, or the same with `parameters` instead of `arguments`.
 
-    The arguments may be an object, a string that contains an object in JSON, or missing. If they are an
-    object and follow the name, they are emitted as they arrive; otherwise the call is emitted as a whole.
+    The arguments may be an object, a string that contains an object in JSON, or missing. If the arguments
+    are an object after the name, they are emitted as they arrive; otherwise the call is emitted as a whole.
     Other members are dropped.
     """
 

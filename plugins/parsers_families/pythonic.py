@@ -108,7 +108,7 @@ def _call(node: ast.expr) -> tuple[str, str]:
     """Return a call's name, and its arguments as JSON.
 
     Raises:
-        ValueError: the node is not a call, or has arguments other than literals by keyword.
+        ValueError: the node is not a call, or has an argument that is not a literal passed by keyword.
     """
     if not isinstance(node, ast.Call) or node.args:
         raise ValueError("no call by keyword")

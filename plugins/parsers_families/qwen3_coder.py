@@ -26,7 +26,7 @@ class Qwen3CoderToolParser(CallParser):
     value that does not fit the schema is a string. A single line break at each end of a value is not part of
     the value. Strings are emitted as they arrive, other values as a whole. The outer tags may be missing, and
     so may `</parameter>` before another tag. If the text ends within a value, the arguments' object is left
-    open: the part of a string that has arrived is emitted, any other value is dropped.
+    open: an incomplete string is emitted as far as it has arrived, any other incomplete value is dropped.
     """
 
     conformance = examples(
@@ -109,7 +109,7 @@ class Qwen3CoderToolParser(CallParser):
             yield None
 
     def _read_value(self, before: str, kinds: set[str]) -> Steps[bool]:
-        """Emit a value once it is complete; return whether it is."""
+        """Emit a value once it is complete; return whether the value is complete."""
         reader = self.reader
         yield from self._skip_line_break()
         end = yield from reader.find(*VALUE_ENDS)

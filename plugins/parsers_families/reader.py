@@ -1,4 +1,4 @@
-"""A reader for text that arrives in pieces, for parsers that are written as if they had the whole text.
+"""A reader for text that arrives in pieces. Parsers that use it are written as if the whole text were there.
 
 Such a parser is a generator. It yields deltas, or None if it needs more text, and continues once more text
 has arrived.

@@ -29,7 +29,7 @@ def kinds_of(schema: Any) -> set[str]:
 def to_json(text: str, kinds: set[str]) -> str:
     """Convert bare text to the JSON text of a value that has one of these types.
 
-    If the text is no such value, returns it as a JSON string.
+    If the text has none of these types, returns the text as a JSON string.
     """
     bare = text.strip()
     if kinds != {"string"}:

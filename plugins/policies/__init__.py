@@ -1,4 +1,7 @@
-"""The bundled scheduling policies: `lpm` (default), `fcfs`, `priority`, `fair`, `sjf` and `edf`, and the request field `deadline_ms`."""
+"""The bundled scheduling policies, and the request field `deadline_ms`.
+
+The policies are `lpm` (default), `fcfs`, `priority`, `fair`, `sjf` and `edf`.
+"""
 
 from __future__ import annotations
 

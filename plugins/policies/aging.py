@@ -1,12 +1,13 @@
 """A bound on how often later requests overtake a waiting request (aging), for the ordering of any policy.
 
-A request is overtaken when a later request is admitted before it. Once this has happened `bound` times, the
-request goes before all later ones. The bound also holds within one ordering, from which many requests may be
-admitted at once.
+A request is overtaken when a later request is admitted first. A request that was overtaken `bound` times goes
+before all later requests. The bound also holds within one ordering, from which many requests may be admitted
+at once.
 
-To be cheap, the rule checks only the oldest remaining request. Usually, no later request has been overtaken
-more often. An exception is an oldest request that was retracted. It counts as overtaken as often as any later
-request, so it may go earlier than the bound requires. This harms no request, because all others are later.
+To be fast, the rule checks only the oldest remaining request. Usually, this request has been overtaken most
+often. A retracted request is an exception: later requests may have been overtaken more often. The rule then
+uses the largest count of any later request, so the retracted request may go earlier than the bound requires.
+This harms no request, because all others are later.
 
 Requests after the first `num_places` of the ordering cannot be admitted in this step, and keep their order.
 """
@@ -25,7 +26,7 @@ def aged(wanted: Ordering, waiting: Waiting, figures: Figures, bound: int) -> Or
         wanted: ordering of all waiting requests that the policy wants.
         waiting: the waiting requests.
         figures: state of the queue and the pool; `num_places` is the number of requests that may be admitted.
-        bound: how often a request may be overtaken at most; 0: no bound.
+        bound: maximum number of times that a request may be overtaken; 0: no bound.
     """
     num_first = min(len(waiting), max(1, figures.num_places))
     if bound == 0 or len(waiting) == 0 or waiting.overtaken.max() + num_first <= bound:
@@ -52,7 +53,7 @@ def _first_places(wanted: list[int], by_age: list[int], overtaken: list[int], bo
         by_age: indices of the oldest requests, oldest first. Has the length of `wanted`.
         overtaken: for each request of `by_age`, the largest number of times that it or any later request has
             been overtaken.
-        bound: how often a request may be overtaken at most.
+        bound: maximum number of times that a request may be overtaken.
     """
     first: list[int] = []
     placed = set()

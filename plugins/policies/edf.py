@@ -14,16 +14,17 @@ from llmfw.core.interfaces.policy import Floats
 class EDF(SchedulePolicy):
     """Orders by deadline, earliest first; breaks ties by arrival.
 
-    The deadline is that of the request field `deadline_ms`, or of the field `timeout` if that is earlier. A
-    request that misses its deadline runs to its end: only `timeout` ends requests.
+    The request fields `deadline_ms` and `timeout` set the deadline; the earlier one counts. A request that
+    misses its deadline runs to its end: only `timeout` ends requests.
 
-    A request without a deadline comes after all others until it has waited for `max_wait_s`. From then on it
-    has a deadline, which was `max_wait_s` after its arrival, so requests with later deadlines do not overtake
-    it any more.
+    A request without a deadline comes after all others until it has waited for `max_wait_s`. From then on,
+    its deadline is the time `max_wait_s` after its arrival, so requests with later deadlines no longer
+    overtake it.
 
     If a request with a deadline cannot be admitted for lack of rows or pages, running requests with later
-    deadlines give way to it (preemption), the latest deadline first. They run again later and recompute only
-    the tokens that are no longer cached. A request whose deadline has passed preempts none.
+    deadlines give way (preemption), the latest deadline first. The preempted requests run again later, and
+    recompute only the tokens that are no longer cached. A request whose deadline has passed preempts no
+    other.
     """
 
     class Options(SchedulePolicy.Options, frozen=True):

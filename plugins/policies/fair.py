@@ -11,7 +11,7 @@ from llmfw.core.interfaces.policy import Figures, Floats, Ordering, SchedulePoli
 
 
 class Fair(SchedulePolicy):
-    """Admits next the oldest request of the tenant that has had the fewest tokens; breaks ties by arrival.
+    """Admits the oldest request of the tenant that has had the fewest tokens so far; breaks ties by arrival.
 
     An admitted request counts for its tenant at once, so waiting tenants take turns even within one step. The
     drawback: cached prefixes, and the order of arrival across tenants, are ignored.

@@ -13,10 +13,10 @@ from llmfw.core import Figures, Ordering, Places, Running, SchedulePolicy, Waiti
 class Priority(SchedulePolicy):
     """Orders by the client's priority, largest first; breaks ties by arrival.
 
-    Running requests of lower priority give way to waiting ones of higher priority (preemption), and are
-    retracted first if the pool is full. They run again later and recompute only the tokens that are no longer
-    cached. The drawback: requests of low priority wait for as long as requests of higher priority keep
-    arriving.
+    Running requests of lower priority give way to waiting requests of higher priority (preemption), and are
+    retracted first if the pool is full. These requests run again later, and recompute only the tokens that
+    are no longer cached. The drawback: requests of low priority wait for as long as requests of higher
+    priority keep arriving.
     """
 
     class Options(SchedulePolicy.Options, frozen=True):

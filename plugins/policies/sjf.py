@@ -22,7 +22,7 @@ class SJF(SchedulePolicy):
     """Orders by the number of tokens that a request still needs, fewest first; breaks ties by arrival.
 
     Counts the uncached tokens of the prompt and the tokens that the request may generate. The policy cannot
-    predict how many will be generated: a request may end long before its `max_tokens`, and all requests
+    predict the output length: a request may end long before its `max_tokens`, and all requests
     without `max_tokens` count as equally long.
     """
 

@@ -1,7 +1,9 @@
-"""The quantization schemes `int8` and `int4`. Both store the head, and embeddings tied to it, in 8 bits.
+"""The quantization schemes `int8` and `int4`.
 
-The modules are those of `llmfw.core.model.quantization`, in plain PyTorch. On a CPU, the module pass `cpu-native`
-replaces them with native code.
+Both store the output head, and embeddings tied to the head, in 8 bits.
+
+The modules come from `llmfw.core.model.quantization`, in plain PyTorch. On a CPU, the module pass
+`cpu-native` replaces them with native code.
 """
 
 from __future__ import annotations

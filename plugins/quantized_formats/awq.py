@@ -1,12 +1,12 @@
 """The format of AWQ, in the layout "gemm" of AutoAWQ.
 
     qweight  int32 [in, out / 8]      eight codes of consecutive outputs in a word
-    qzeros   int32 [groups, out / 8]  zero points, in the same way
+    qzeros   int32 [groups, out / 8]  zero points, packed in the same way
     scales   float16 [groups, out]
 
     weight[o, i] = scales[i / group_size, o] * (code[i, o] - zero[i / group_size, o])
 
-The codes of a word, from its lowest bits on, are those of the outputs 0, 2, 4, 6, 1, 3, 5 and 7. Source:
+From its lowest bits on, a word has the codes of the outputs 0, 2, 4, 6, 1, 3, 5 and 7. Source:
 `WQLinear_GEMM.from_linear` of AutoAWQ 0.2.
 """
 
@@ -61,7 +61,7 @@ class AWQ(QuantizedFormat):
 
 
 def _in_order(codes: torch.Tensor) -> torch.Tensor:
-    """Put codes [rows, out] that are as in the words into the order of the outputs."""
+    """Reorder codes, [rows, out], from the order in words to the order of the outputs."""
     words = codes.view(len(codes), -1, PER_WORD)
     ordered = torch.empty_like(words)
     ordered[:, :, list(ORDER)] = words

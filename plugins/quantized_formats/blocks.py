@@ -9,15 +9,15 @@ Block = tuple[int, int]
 
 
 def num_blocks(out_features: int, in_features: int, block: Block) -> tuple[int, int]:
-    """Return how many blocks a weight has along its outputs and its inputs."""
+    """Return the number of blocks of a weight along its outputs, and along its inputs."""
     return -(-out_features // block[0]), -(-in_features // block[1])
 
 
 def expanded(scales: torch.Tensor, block: Block, out_features: int, in_features: int) -> torch.Tensor:
-    """Return the scale of each number of a weight, [out_features, in_features].
+    """Return the scale of each element of a weight, [out_features, in_features].
 
     Args:
-        scales: scale of each block, as `num_blocks` says.
+        scales: scale of each block, in the shape that `num_blocks` returns.
     """
     rows = scales.repeat_interleave(block[0], 0)[:out_features]
     return rows.repeat_interleave(block[1], 1)[:, :in_features]

@@ -1,4 +1,4 @@
-"""How compressed-tensors stores the weights of a group of layers: one of the `config_groups` of config.json."""
+"""Reads the schemes of compressed-tensors: the `config_groups` in config.json, each for a group of layers."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ class Scheme:
         is_packed: whether codes are packed into words of 32 bits.
         is_float: whether codes are floats of 8 bits, in place of integers.
         is_symmetric: whether there are no zero points.
-        strategy: what shares a scale: "tensor", "channel" (an output), "group" (of inputs) or "block".
+        strategy: unit that shares a scale: "tensor", "channel" (an output), "group" (of inputs) or "block".
         group_size: number of inputs in a group; -1 with other strategies.
         block: size of a block; None with other strategies.
-        has_act_order: whether inputs are put into groups in any order.
-        activations: how the layer's inputs are rounded; None: not at all.
+        has_act_order: whether inputs are assigned to groups in any order.
+        activations: rounding of the layer's inputs; None: inputs are not rounded.
         is_nvfp4: whether weights, and inputs if `activations` is given, are in NVFP4.
     """
 
@@ -53,10 +53,10 @@ class Scheme:
     is_nvfp4: bool = False
 
     def names(self, layer: str) -> bool:
-        """Return whether a target is the layer's name, or a regular expression that its name matches.
+        """Return whether a target is the layer's name, or a regular expression that matches this name.
 
         Raises:
-            ModelError: to match takes too long.
+            ModelError: matching an expression takes too long.
         """
         return any(
             _matches(target[3:], layer) if target.startswith("re:") else target == layer
@@ -79,11 +79,11 @@ def read_scheme(name: str, group: Any, default_format: Any) -> Scheme:
 
     Args:
         name: name of the group.
-        group: what config.json says about it.
-        default_format: format of groups that name none.
+        group: the group's value in config.json.
+        default_format: format of groups that do not name a format.
 
     Raises:
-        ModelError: llmfw does not compute it.
+        ModelError: llmfw does not support the scheme.
     """
     where = f"quantization_config.config_groups.{name}"
     if not isinstance(group, Mapping) or not isinstance(group.get("weights"), Mapping):
@@ -115,7 +115,10 @@ def read_scheme(name: str, group: Any, default_format: Any) -> Scheme:
 
 
 def _nvfp4_scheme(targets: tuple[str, ...], where: str, weights: Settings, inputs: Any) -> Scheme:
-    """Return the scheme of NVFP4, which has no variants. Raises ModelError if the settings are others."""
+    """Return the scheme of NVFP4, which has no variants.
+
+    Raises ModelError if the settings differ from NVFP4's.
+    """
     activations = None
     if inputs is not None:
         read = _activation_settings(where, inputs)
@@ -137,7 +140,7 @@ def _check_nvfp4(read: Settings) -> None:
 
 
 def _activation_settings(where: str, given: Any) -> Settings:
-    """Return settings of the inputs. Raises ModelError if they are no object."""
+    """Return the settings of the inputs. Raises ModelError if the value is not an object."""
     if not isinstance(given, Mapping):
         raise ModelError(
             f"{where}.input_activations is {given!r:.80} in config.json; it must be null or an object"
@@ -146,11 +149,11 @@ def _activation_settings(where: str, given: Any) -> Settings:
 
 
 def _activations(where: str, given: Any) -> Activations | None:
-    """Return how inputs are rounded; None: not at all.
+    """Return the rounding of inputs; None: inputs are not rounded.
 
     Raises:
-        ModelError: llmfw does not compute it. A scale of all rows of a step, for example, would make a request's
-            outputs depend on other requests.
+        ModelError: llmfw does not support the rounding. For example, one scale for all rows of a step would
+            make a request's outputs depend on other requests.
     """
     if given is None:
         return None
@@ -164,7 +167,10 @@ def _activations(where: str, given: Any) -> Activations | None:
 
 
 def _targets(read: Settings, group: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the targets of a group. Raises ModelError if they are not texts, or not valid regular expressions."""
+    """Return the targets of a group.
+
+    Raises ModelError if a target is not a text, or not a valid regular expression.
+    """
     found = group.get("targets")
     if not isinstance(found, list) or not all(isinstance(target, str) for target in found):
         raise read.refusal("targets", "it must be a list of names")

@@ -1,16 +1,19 @@
-"""The formats of compressed-tensors, which llm-compressor writes: integers of 4 and 8 bits, floats of 8, and NVFP4.
+"""The formats of compressed-tensors: integers of 4 and 8 bits, floats of 8 bits, and NVFP4.
+
+llm-compressor writes these formats.
 
     weight             int8 or float8_e4m3fn [out, in]; or, in "pack-quantized",
-    weight_packed      int32 [out, in * bits / 32]  code + 2^(bits - 1) of consecutive inputs, the first one lowest
-    weight_shape       int64 [2]                    out and in, with weight_packed alone
+    weight_packed      int32 [out, in * bits / 32]  code + 2^(bits - 1) of consecutive inputs, low bits first
+    weight_shape       int64 [2]                    out and in; only with weight_packed
     weight_scale       [1], [out, 1], [out, groups] or [row blocks, column blocks]
-    weight_zero_point  int8 as weight_scale, or int32 packed along the outputs; if the scheme is not symmetric
+    weight_zero_point  if asymmetric: int8 in the shape of weight_scale, or int32 packed along the outputs
     weight_g_idx       int32 [in]                   group of each input, with act-order
-    input_scale        [1]                          scale of the inputs, if they are rounded by a stored one
+    input_scale        [1]                          stored scale of rounded inputs, if any
 
     weight[o, i] = weight_scale[o, group of i] * (code[o, i] - zero_point[o, group of i])
 
-NVFP4 has other tensors: see `nvfp4`. Source: `compressors` and `quantization/lifecycle/forward.py` of compressed-tensors 0.12.
+NVFP4 has other tensors: see `nvfp4`. Source: `compressors` and `quantization/lifecycle/forward.py` of
+compressed-tensors 0.12.
 """
 
 from __future__ import annotations
@@ -39,7 +42,7 @@ ANY_LINEAR = "Linear"
 
 
 class CompressedTensors(QuantizedFormat):
-    """Reads checkpoints of compressed-tensors with quantized weights, and with inputs of layers rounded to 8 bits."""
+    """Reads checkpoints of compressed-tensors: quantized weights, with layer inputs rounded or not."""
 
     conformance: ClassVar = {"example": compressed_example}
 
@@ -97,7 +100,7 @@ class CompressedTensors(QuantizedFormat):
         return RoundedInputLinear(linear, activations, None if scale is None else scale.clone())
 
     def _scheme(self, name: str) -> Scheme:
-        """Return the scheme of a layer: the one that names it, or else the one for all linear layers."""
+        """Return the scheme that names the layer, or else the scheme for all linear layers."""
         by_name = [scheme for scheme in self._schemes if scheme.names(name)]
         others = [scheme for scheme in self._schemes if ANY_LINEAR in scheme.targets]
         if not by_name and not others:

@@ -118,6 +118,6 @@ def _interleaved(codes: torch.Tensor) -> torch.Tensor:
 
 
 def packed(codes: torch.Tensor) -> torch.Tensor:
-    """Pack codes of 4 bits, [rows, columns], into int32, [rows, columns / 8], the first one in the lowest bits."""
+    """Pack codes of 4 bits, [rows, columns], into int32, [rows, columns / 8], lowest bits first."""
     words = codes.long().reshape(len(codes), -1, 8) << torch.arange(0, 32, 4)
     return words.sum(-1).to(torch.int32)

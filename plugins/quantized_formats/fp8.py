@@ -5,8 +5,9 @@
 
     weight[o, i] = code[o, i] * weight_scale_inv[o / rows, i / columns]
 
-With weight_block_size null, a weight has one scale. Source: `weight_dequant` in the code that DeepSeek published with
-V3. There, activations are rounded to FP8 in blocks as well. Here they are not, as in transformers without a GPU.
+With weight_block_size null, a weight has one scale. Source: `weight_dequant` in the code that DeepSeek
+published with V3. That code also rounds activations to FP8 in blocks. Like transformers without a GPU, llmfw
+does not.
 """
 
 from __future__ import annotations

@@ -7,8 +7,8 @@
 
     weight[o, i] = scales[g_idx[i], o] * (code[i, o] - zero[g_idx[i], o])
 
-The checkpoint format "gptq" stores zero - 1, "gptq_v2" stores zero. Source: `QuantLinear.pack` of AutoGPTQ 0.7 and
-GPTQModel 2.
+The checkpoint format "gptq" stores zero - 1, "gptq_v2" stores zero. Source: `QuantLinear.pack` of AutoGPTQ
+0.7 and GPTQModel 2.
 """
 
 from __future__ import annotations
@@ -96,6 +96,6 @@ class GPTQ(QuantizedFormat):
 
 
 def _refuse_overrides(read: Settings, rules: Any) -> None:
-    """Refuse settings of single modules, except for those that leave modules unquantized ("-:")."""
+    """Refuse settings of single modules, except for rules that leave modules unquantized ("-:")."""
     if rules and not (isinstance(rules, Mapping) and all(str(rule).startswith("-:") for rule in rules)):
         raise read.refusal("dynamic", "llmfw reads one setting for all modules")

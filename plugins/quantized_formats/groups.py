@@ -13,13 +13,14 @@ def groups_of_inputs(
     """Return the group of each input, [in_features].
 
     Args:
-        name: name of the tensor that has the groups, for messages.
+        name: name of the tensor with the groups, for error messages.
         stored: the tensor, [in_features]; None: the groups are in order.
         groups: number of groups.
-        order: setting that says that the groups are in order, for messages; None: they may be in any order.
+        order: setting that requires groups in order, for error messages; None: any order is valid.
 
     Raises:
-        ModelError: a group has another number of inputs than the others, or the groups are out of order and must not be.
+        ModelError: the groups differ in their number of inputs, or are out of order although `order` is
+            given.
     """
     size = in_features // groups
     in_order = torch.arange(in_features) // size

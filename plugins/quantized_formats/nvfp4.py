@@ -1,14 +1,15 @@
 """NVFP4 of compressed-tensors: floats of 4 bits (E2M1), with a float of 8 bits (E4M3) for each 16 inputs.
 
-    weight_packed        uint8 [out, in / 2]           two codes, that of the first input in the low 4 bits
+    weight_packed        uint8 [out, in / 2]           two codes, the first input's in the low 4 bits
     weight_scale         float8_e4m3fn [out, in / 16]
     weight_global_scale  float32 [1]                   divides all scales of the weight
-    input_global_scale   float32 [1]                   the same for those of the inputs, if they are rounded
+    input_global_scale   float32 [1]                   divides all scales of the inputs, if inputs are rounded
 
     weight[o, i] = level(code[o, i]) * weight_scale[o, i / 16] / weight_global_scale
 
-A code has a sign in its highest bit, and the number of one of eight levels. Inputs are rounded in the same way, with scales
-of their own for each row and each 16 inputs. Source: `compressors/nvfp4` and `calculate_qparams` of compressed-tensors 0.20.
+A code has a sign in its highest bit, and the index of one of eight levels in the others. Inputs are rounded
+in the same way, with a scale for each 16 inputs of each row. Source: `compressors/nvfp4` and
+`calculate_qparams` of compressed-tensors 0.20.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ LEVELS = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 LARGEST = 6.0
 LARGEST_SCALE = 448.0
 SCALE_OF_ZEROS = 0.125
-"""Scale of 16 inputs that are 0, or nearly so."""
+"""Scale of 16 inputs that are all 0 or almost 0."""
 FLOAT = torch.float8_e4m3fn
 GLOBAL, INPUTS = "weight_global_scale", "input_global_scale"
 
@@ -107,7 +108,7 @@ class FP4InputLinear(nn.Linear):
 
 
 def nearest_levels(numbers: torch.Tensor) -> torch.Tensor:
-    """Return the nearest float of 4 bits of each number, the even code of two that are as near."""
+    """Round each number to the nearest float of 4 bits, and ties to the float with the even code."""
     size = numbers.abs().clamp(max=LARGEST)
     halves, wholes, twos = (size * 2).round() / 2, size.round(), (size / 2).round() * 2
     return torch.where(size < 2, halves, torch.where(size < 4, wholes, twos)).copysign(numbers)

@@ -4,8 +4,8 @@
     x'    = round(x / scale) * scale
     y     = x' @ weight.T + bias
 
-Source: `calculate_qparams` and `_quantize_dequantize` of compressed-tensors 0.20. There, scales of rows are rounded to the
-dtype of the model; here they are in float32.
+Source: `calculate_qparams` and `_quantize_dequantize` of compressed-tensors 0.20. That code
+rounds the scales of rows to the model's dtype; llmfw keeps the scales in float32.
 """
 
 from __future__ import annotations
@@ -19,16 +19,17 @@ from torch.nn import functional
 FLOAT = torch.float8_e4m3fn
 LARGEST_FLOAT = 448.0
 HALF_RANGE = {True: LARGEST_FLOAT, False: 127.5}
-"""Whether codes are floats → number that the largest input of a row is scaled to."""
+"""Whether codes are floats → number to which the largest input of a row is scaled."""
 
 
 @dataclass(frozen=True, slots=True)
 class Activations:
-    """How the inputs of layers are rounded.
+    """The rounding of layers' inputs.
 
     Attributes:
-        is_float: whether to floats of 8 bits, in place of integers of 8 bits.
-        is_dynamic: whether each row has a scale of its own, from its numbers; else the layer has a stored one.
+        is_float: whether inputs are rounded to floats of 8 bits, in place of integers of 8 bits.
+        is_dynamic: whether each row gets its own scale, computed from the row; otherwise, the layer has a
+            stored scale.
     """
 
     is_float: bool
@@ -40,8 +41,8 @@ class RoundedInputLinear(nn.Linear):
 
     Args:
         linear: plain linear layer, whose weight and bias are used.
-        activations: how inputs are rounded.
-        scale: stored scale, [1]; None: rows have their own.
+        activations: rounding of the inputs.
+        scale: stored scale, [1]; None: each row has its own scale.
     """
 
     scale: torch.Tensor | None

@@ -1,4 +1,4 @@
-"""Reads the `quantization_config` of a model, and refuses values that no code here computes."""
+"""Reads a model's `quantization_config`, and refuses values that llmfw does not support."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Settings:
 
     Args:
         given: the settings, by name.
-        where: name of the object that has them, for messages.
+        where: name of the object with the settings, for error messages.
     """
 
     def __init__(self, given: Mapping[str, Any], where: str = "quantization_config") -> None:
@@ -26,7 +26,8 @@ class Settings:
         """Return a setting whose value must be one of the choices.
 
         Args:
-            default: value if the setting is missing or null; None: the setting is required, unless None is one of the choices.
+            default: value if the setting is missing or null. If it is None, the setting is required, unless
+                None is a choice.
 
         Raises:
             ModelError: the setting has another value.
@@ -43,7 +44,7 @@ class Settings:
         """Return the number of inputs that share a scale; -1: all inputs.
 
         Raises:
-            ModelError: it is not -1 or a positive integer.
+            ModelError: the setting is not -1 or a positive integer.
         """
         found = self._given.get(key)
         if type(found) is not int or (found < 1 and found != -1):
@@ -51,14 +52,14 @@ class Settings:
         return found
 
     def first_of(self, *keys: str) -> str:
-        """Return the first of several names of one setting that is given; if none is, the first."""
+        """Return the first of several names under which a setting is given; if no name is, the first name."""
         return next((key for key in keys if self._given.get(key) is not None), keys[0])
 
     def block(self, key: str) -> tuple[int, int] | None:
         """Return the numbers of outputs and inputs of a block; None if the setting is missing or null.
 
         Raises:
-            ModelError: it is not a pair of positive integers.
+            ModelError: the setting is not a pair of positive integers.
         """
         found = self._given.get(key)
         if found is None:

@@ -22,7 +22,7 @@ def require(
     """Return the format of a stored tensor.
 
     Args:
-        dtypes: names of the possible dtypes in torch.
+        dtypes: torch's names of the valid dtypes.
         shape: size of each dimension; None: any size above 0.
 
     Raises:

@@ -1,4 +1,4 @@
-"""The observer `request-log`: writes a line of JSON for each request that has ended."""
+"""The observer `request-log`: writes one line of JSON for each ended request."""
 
 from __future__ import annotations
 
@@ -48,11 +48,11 @@ FIELDS: tuple[Field, ...] = (
     "finish",
     "error_kind",
 )
-"""Fields of a line by default. Without `error`, as a message may quote what a client sent."""
+"""Default fields of a line. They leave out `error`, because an error message may quote a client's text."""
 
 
 class RequestLog(RequestObserver):
-    """Appends lines to a file, which may be moved away or removed meanwhile, or writes them to stdout."""
+    """Writes lines to stdout, or appends lines to a file, which may be moved or removed at any time."""
 
     class Options(RequestObserver.Options, frozen=True):
         """
@@ -111,7 +111,7 @@ class RequestLog(RequestObserver):
 
 
 def _is_at(file: BinaryIO, path: Path) -> bool:
-    """Return whether an open file is still at its path: log rotation moves it away."""
+    """Return whether an open file is still at its path. Log rotation moves files away."""
     try:
         return os.path.samestat(os.fstat(file.fileno()), os.stat(path))
     except FileNotFoundError:
@@ -119,7 +119,10 @@ def _is_at(file: BinaryIO, path: Path) -> bool:
 
 
 def _write_all(file: BinaryIO, data: bytes) -> None:
-    """Write data to an unbuffered file, which may take only a part of it. Leave no line without its end."""
+    """Write all data to an unbuffered file, in several writes if necessary.
+
+    On an error, remove what was written.
+    """
     rest = memoryview(data)
     try:
         while rest:

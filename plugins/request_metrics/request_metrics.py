@@ -1,6 +1,6 @@
-"""The observer `request-metrics`: histograms of latencies and tokens, and counts of ends, for Prometheus.
+"""The observer `request-metrics`: latencies, tokens and counts of requests, as metrics for Prometheus.
 
-Names and buckets are vLLM's where vLLM has the metric, with the prefix `llmfw_`.
+If vLLM has a metric, the name (with the prefix `llmfw_`) and the buckets are vLLM's.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ REFUSALS = {
 
 
 class RequestMetrics(RequestObserver):
-    """Counts requests as the engine sees them, and keeps histograms. Holds nothing of a single request."""
+    """Counts the engine's requests, and keeps histograms. Keeps no data of single requests."""
 
     class Options(RequestObserver.Options, frozen=True):
         """
@@ -149,12 +149,15 @@ class RequestMetrics(RequestObserver):
 
     def metrics(self) -> Iterable[Metric]:
         for family in self._registry.collect():
-            # When a series was created; it would double the number of series, and no query needs it.
+            # Drop creation times, which no query needs: they would double the number of series.
             family.samples = [each for each in family.samples if not each.name.endswith("_created")]
             yield family
 
     def _begin(self, labels: tuple[str, str]) -> None:
-        """Create the series of a model and class at 0: Prometheus cannot see a counter's first increase otherwise."""
+        """Create the series of a model and class with the value 0.
+
+        Otherwise, Prometheus could not see a counter's first increase.
+        """
         self._known.add(labels)
         for finish in ("stop", "length", "abort", "error"):
             self._ended.labels(*labels, finish)
@@ -172,7 +175,7 @@ class RequestMetrics(RequestObserver):
             self._restarted.labels(*labels).inc(event.restarts)
         if self._tenants is not None:
             self._tenants.note(event)
-        if event.finish in ("stop", "length"):  # others have no whole duration
+        if event.finish in ("stop", "length"):  # other requests ended early
             self._note_whole(event, labels)
 
     def _note_first(self, event: RequestFirstToken) -> None:

@@ -7,14 +7,14 @@ from prometheus_client import CollectorRegistry, Counter
 from llmfw.core import RequestEnded
 
 OTHER = "other"
-"""Label of the tenants beyond the bound. Users that clients name, and clients without a name, count as "none"."""
+"""Label of the tenants beyond the bound. User names from clients, and missing names, count as "none"."""
 
 
 class TenantCounts:
-    """Counters by tenant. Clients choose the names of users, so only names of API keys become labels.
+    """Counters by tenant. Only names of API keys become labels, because clients can choose any user name.
 
     Args:
-        most: number of names that become labels; the first that are seen.
+        most: maximum number of names that become labels; the names that occur first do.
         registry: registry of the counters.
     """
 
@@ -40,7 +40,7 @@ class TenantCounts:
         )
         self._requests.labels(*labels).inc()
         if event.first_token_s is None and event.finish not in ("stop", "length"):
-            return  # it was refused, or ended in the queue: nothing was computed
+            return  # the request was refused, or ended in the queue: nothing was computed
         for kind, num in (
             ("prompt", started.prompt_tokens),
             ("cached", event.cached_tokens),

@@ -8,7 +8,7 @@ from llmfw.core import ReplicaView, RoutedRequest, Router
 
 
 class Load(Router):
-    """Chooses the fewest queued tokens, then the fewest requests, then the engine not chosen for the longest time."""
+    """Chooses by the fewest queued tokens, then the fewest requests, then the least recent choice."""
 
     def choose(self, request: RoutedRequest, replicas: Sequence[ReplicaView]) -> ReplicaView:
         return min(replicas, key=_work)

@@ -1,4 +1,4 @@
-"""The router `prefix`: the engine that will have computed the prompt first, by what its prefix cache holds."""
+"""The router `prefix`: the engine that can finish computing the prompt first, given its prefix cache."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from llmfw.core import ReplicaView, RoutedRequest, Router
 class Prefix(Router):
     """Chooses the least (queued uncached tokens + 2 x own uncached tokens) / prefill speed, in seconds.
 
-    The request's own tokens count twice, since computing them again also takes room in a cache and time from later requests. In a
-    simulation of four engines near their capacity, counting them twice gave shorter waits than counting them once, and much
-    shorter waits than rules with thresholds.
+    The request's own tokens count twice, because computing them again also takes cache space, and time from
+    later requests. In a simulation of four engines near their capacity, counting them twice gave shorter
+    waits than counting them once, and much shorter waits than rules with thresholds.
     """
 
     needs_matches = True
@@ -33,5 +33,5 @@ class Prefix(Router):
 
 
 def _among_equals(replica: ReplicaView) -> tuple[int, int]:
-    """Return what decides among engines that have computed the prompt at the same time."""
+    """Return the sort key of engines with equal estimates: fewest requests, then least recently chosen."""
     return replica.num_waiting + replica.num_running, replica.last_chosen

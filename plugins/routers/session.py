@@ -1,6 +1,7 @@
-"""The router `session`: all requests of a tenant to one engine.
+"""The router `session`: sends all requests of a tenant to one engine.
 
-Rendezvous hashing (Thaler and Ravishankar, 1998): when an engine is out, only its tenants move, and they return to it.
+Uses rendezvous hashing (Thaler and Ravishankar, 1998): if an engine fails, only its tenants move to other
+engines. They return when the engine is back.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from llmfw.core import ReplicaView, RoutedRequest, Router
 
 
 class Session(Router):
-    """Chooses by a hash of tenant and cache salt; without either, the engine with the fewest queued tokens."""
+    """Chooses by a hash of tenant and cache salt; if both are missing, by the fewest queued tokens."""
 
     def choose(self, request: RoutedRequest, replicas: Sequence[ReplicaView]) -> ReplicaView:
         if not (request.tenant or request.cache_salt):

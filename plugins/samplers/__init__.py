@@ -1,4 +1,4 @@
-"""The bundled logits processors, `dry` and `xtc`, and the request fields with which requests ask for them."""
+"""The bundled logits processors `dry` and `xtc`, and their request fields."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Finds the tokens at which repetitions start again: those whose text contains one of the breakers."""
+"""Finds the tokens that end a repetition, because their text contains a sequence breaker."""
 
 from __future__ import annotations
 
@@ -18,16 +18,17 @@ KEY_BYTES = 8
 
 
 class Breakers:
-    """The tokens of sets of breakers, as masks on the device.
+    """The tokens that contain a breaker, as a mask on the device for each set of breakers.
 
-    Keeps the masks of the last 64 sets. A new set takes time for the tokens that have its texts in them, not for the
-    whole vocabulary, because there is an index: the places of all bytes, sorted by the 8 bytes from there on.
+    Keeps the masks of the last 64 sets. Finds the tokens of a new set by an index, without a search of the
+    whole vocabulary. The index has the positions of all bytes, sorted by the 8 bytes that start at the
+    position.
 
     Args:
         context: the model and the device.
 
     Attributes:
-        default: whether each token has one of the default texts in it, on the device: [vocab].
+        default: whether each token contains one of the default breakers, on the device: [vocab].
     """
 
     def __init__(self, context: ProcessorContext) -> None:
@@ -48,7 +49,7 @@ class Breakers:
         """Return whether each token's text contains one of the breakers, on the device: [vocab].
 
         Raises:
-            RequestError: no token contains one of the texts, so that text would have no effect.
+            RequestError: one of the texts is in no token, so it would have no effect.
         """
         key = tuple(sorted(set(texts)))
         found = self._masks.get(key)
@@ -72,7 +73,7 @@ class Breakers:
         return torch.from_numpy(mask).to(self._device)
 
     def _tokens_with(self, text: bytes) -> npt.NDArray[np.int64]:
-        """Return the tokens that have these bytes in their text."""
+        """Return the tokens whose text contains these bytes."""
         first = int.from_bytes(text[:KEY_BYTES].ljust(KEY_BYTES, b"\0"), "big")
         last = int.from_bytes(text[:KEY_BYTES].ljust(KEY_BYTES, b"\xff"), "big")
         start = np.searchsorted(self._keys, np.uint64(first), "left")
@@ -85,7 +86,7 @@ class Breakers:
 
 
 def _keys(text: npt.NDArray[np.uint8], ends: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
-    """Return the 8 bytes from each byte on, as a number whose order is theirs; 0 for bytes past the token's end."""
+    """Return the 8 bytes from each position on, as a big-endian number. Bytes past a token's end are 0."""
     places = np.arange(len(text))
     keys = np.zeros(len(text), dtype=np.uint64)
     for i in range(KEY_BYTES):

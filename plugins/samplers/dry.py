@@ -1,11 +1,11 @@
 """The logits processor `dry`: Don't Repeat Yourself (p-e-w, 2024), as in text-generation-webui and llama.cpp.
 
-    … the cat sat on the | mat …        what came after the same tokens before
+    … the cat sat on the | mat …        "mat" came after these tokens before
     … the cat sat on the ?              a repetition of 5 tokens: "mat" gets a penalty
 
 If the last n tokens occurred before, the token that came after them then gets the penalty
-multiplier × base ** (n - allowed length), unless n is less than the allowed length. Of several such places, the one
-with the largest n counts. A repetition has no sequence breaker in it, and a breaker gets no penalty.
+multiplier × base ** (n - allowed length), unless n is less than the allowed length. If several places match,
+the largest n counts. A repetition contains no sequence breaker, and a breaker gets no penalty.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ MAX_PENALTY = 1e30
 """Largest penalty. A larger one could become infinity in float32, and forbid a token."""
 
 SLICE_ELEMENTS = 1 << 24
-"""Most comparisons of tokens that are computed at once."""
+"""Maximum number of token comparisons that are computed at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class DRYArguments:
     Attributes:
         penalties: penalty for a repetition of each length, 0 to the maximum length.
         breakers: whether each token is a breaker, on the device: [vocab].
-        last_n: number of last tokens in which to look; -1: all.
+        last_n: number of last tokens to search for repetitions; -1: all.
     """
 
     penalties: npt.NDArray[np.float32]
@@ -49,7 +49,7 @@ class DRYArguments:
 
 
 class DRY(LogitsProcessor):
-    """Makes tokens less likely that would continue a repetition."""
+    """Makes tokens that would continue a repetition less likely."""
 
     needs_tokens = True
     conformance: ClassVar = {
@@ -105,7 +105,7 @@ class DRY(LogitsProcessor):
 
     def process(self, logits: torch.Tensor, rows: ProcessedRows) -> torch.Tensor:
         states: Sequence[DRYArguments] = rows.states
-        masks = {id(state.breakers): state.breakers for state in states}  # few requests have their own
+        masks = {id(state.breakers): state.breakers for state in states}  # most requests share one mask
         last_n = np.array([state.last_n for state in states], dtype=np.int64)
         ends, starts, penalties, which = rows.send(
             rows.positions,
@@ -118,7 +118,7 @@ class DRY(LogitsProcessor):
         tokens.masked_fill_(is_outside, -1)
         are_breakers = torch.stack(list(masks.values()))[which[:, None], tokens.clamp_min(0)]
         following, lengths = repetitions(tokens, ends, are_breakers, self.options.max_length)
-        # The longest repetition counts, and a token may follow several: each of its places gets the same result.
+        # A token may follow several repetitions. The longest counts, so all its places get the same result.
         longest = torch.zeros(logits.shape, dtype=torch.int32, device=logits.device)
         longest.scatter_reduce_(1, following, lengths, "amax")
         penalty = penalties.gather(1, longest.gather(1, following).long())
@@ -138,18 +138,20 @@ def penalties_of(
 def repetitions(
     tokens: torch.Tensor, ends: torch.Tensor, are_breakers: torch.Tensor, max_length: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the token after each place, and how long a repetition it would continue: [R, W - 1] each.
+    """Return the token after each place, and the length of its repetition: [R, W - 1] each.
 
-    A token that gets no penalty has the length 0; if there is no token, it is token 0.
+    The length is the number of tokens of the repetition that the token would continue.
+
+    Tokens without a penalty have the length 0. Places without a following token have token 0, length 0.
 
     Args:
-        tokens: tokens so far; -1 where there is none, or it does not count: [R, W].
-        ends: number of tokens of each row, with those that do not count: [R].
+        tokens: tokens so far; -1 for places without a token, and for tokens that do not count: [R, W].
+        ends: number of tokens of each row, including tokens that do not count: [R].
         are_breakers: whether each token is a breaker: [R, W].
         max_length: upper bound of the lengths.
     """
     is_none = (tokens < 0) | are_breakers
-    # A place without a token that counts equals no other: its number differs between the two.
+    # Places that do not count must match nothing, so they have different numbers in the two tensors.
     history, own = tokens.masked_fill(is_none, -2), tokens.masked_fill(is_none, -1)
     places = ends[:, None] - 1 - torch.arange(max_length, device=tokens.device)  # the last token first
     last = own.gather(1, places.clamp_min(0)).masked_fill(places < 0, -1)
@@ -159,7 +161,7 @@ def repetitions(
 
 
 def match_lengths(history: torch.Tensor, last: torch.Tensor) -> torch.Tensor:
-    """Return, for each place, how many tokens up to it equal the last tokens, without a gap, int32: [R, W].
+    """Return, for each place, how many consecutive tokens up to it equal the last tokens, int32: [R, W].
 
     Args:
         history: tokens: [R, W].
@@ -174,5 +176,5 @@ def match_lengths(history: torch.Tensor, last: torch.Tensor) -> torch.Tensor:
     nearest = [
         torch.where(windows[:, first : first + size] == last, 0, nearness).amax(dim=-1)
         for first in range(0, num_places, size)
-    ]  # nearness of the nearest token that differs
+    ]  # nearness of the nearest token that differs, 0 if all are equal
     return most - torch.cat(nearest, dim=1).int()

@@ -22,7 +22,10 @@ class XTCProbability(RequestField):
 
 
 class XTCThreshold(RequestField):
-    """Least probability, 0 to 1, of the tokens that `xtc` may leave out; by default 0.1. Above 0.5, it leaves out none."""
+    """Least probability, 0 to 1, of the tokens that `xtc` may leave out; by default 0.1.
+
+    A threshold above 0.5 leaves out no token.
+    """
 
     value_type = Share
     conformance: ClassVar = {"accepted": [0, 0.1, 1], "refused": [-0.1, 1.5, "0.1", True]}
@@ -43,7 +46,7 @@ class DRYBase(RequestField):
 
 
 class DRYAllowedLength(RequestField):
-    """Number of repeated tokens from which `dry` applies a penalty to the next one; by default 2."""
+    """Least length of a repetition, in tokens, for a penalty of `dry` on the next token; by default 2."""
 
     value_type = Annotated[int, msgspec.Meta(ge=1, le=1000)]
     conformance: ClassVar = {"accepted": [1, 2, 1000], "refused": [0, 1001, 1.5, "2", True]}
@@ -57,9 +60,9 @@ class DRYPenaltyLastN(RequestField):
 
 
 class DRYSequenceBreakers(RequestField):
-    """Texts at which a repetition starts again. By default a line break, ":", a quotation mark and "*".
+    """Texts that end a repetition. By default a line break, ":", a quotation mark and "*".
 
-    A list of texts, or that list as JSON text, as text-generation-webui takes it.
+    The value is a list of texts, or, as in text-generation-webui, the list as JSON text.
     """
 
     value_type = list[Breaker] | Annotated[str, msgspec.Meta(max_length=8192)]

@@ -1,9 +1,10 @@
 """The logits processor `xtc`: Exclude Top Choices (p-e-w, 2024), as in llama.cpp and text-generation-webui.
 
-With the probability `xtc_probability`, it leaves out all tokens that have at least the probability
-`xtc_threshold`, except for the least likely of them; of equally likely ones, the first stays. So the text takes a less usual but still likely turn.
+At each position, with the probability `xtc_probability`, it leaves out the likely tokens: all tokens with at
+least the probability `xtc_threshold`. Only the least likely of these stays (the first, if several are equally
+likely). So the text takes a less usual but still likely turn.
 
-Probabilities are those before temperature, top_k, top_p and min_p, which apply to the tokens that are left.
+Probabilities are computed before temperature, top_k, top_p and min_p, which apply to the remaining tokens.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ class XTCArguments(NamedTuple):
 
 
 class XTC(LogitsProcessor):
-    """Leaves out all of the likely tokens but the last, at random positions."""
+    """Leaves out all likely tokens except the least likely of them, at random positions."""
 
     conformance: ClassVar = {
         "asking": [
@@ -48,12 +49,12 @@ class XTC(LogitsProcessor):
         with np.errstate(divide="ignore"):
             least = np.maximum(
                 np.log(given[:, 1:]), np.finfo(np.float32).min
-            )  # forbidden tokens are below it
+            )  # forbidden tokens are below this bound
         probabilities, least_logprobs = rows.send(given[:, 0], least.astype(np.float32))
         applies = rows.uniform() < probabilities
         is_likely = torch.log_softmax(logits, dim=-1) >= least_logprobs
         kept = torch.where(is_likely, logits, float("inf")).argmin(
             dim=-1, keepdim=True
-        )  # of equal ones, the first
+        )  # of equal logits, the first
         logit = logits.gather(1, kept)
         return logits.masked_fill_(is_likely & applies[:, None], float("-inf")).scatter_(1, kept, logit)

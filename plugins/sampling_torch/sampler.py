@@ -16,7 +16,7 @@ MAX_SORTED = 8192
 
 
 class TorchSampler(TokenSampler):
-    """Samples by torch's operators."""
+    """Samples with torch's operators."""
 
     small_top_k = MAX_CANDIDATES
 
@@ -45,13 +45,13 @@ class TorchSampler(TokenSampler):
         of sampling from all tokens.
         """
         tokens, undecided = sample_candidates(logits, numbers, size)
-        if filters.top_k:  # top_p needs the sum of the top_k tokens, and these are more than the candidates
+        if filters.top_k:  # top_p needs the sum of the top_k tokens, of which the candidates are only a part
             undecided |= numbers.top_k[:, 0] < self.vocab_size
         again = undecided.nonzero()[:, 0]
         if len(again) and self.vocab_size <= MAX_SORTED:
             tokens[again] = sample_candidates(logits[again], numbers.of(again), self.vocab_size)[0]
         else:
-            for place in again.tolist():  # row by row, as one row's data fits into the CPU's cache
+            for place in again.tolist():  # row by row, because one row's data fits in the CPU's cache
                 row = slice(place, place + 1)
                 tokens[row] = sample_selected(logits[row], numbers.of(row), filters)
         return tokens

@@ -1,4 +1,4 @@
-"""The token sampler `triton`: temperature, top_k, top_p and min_p without sorting, in a few passes over the logits."""
+"""The token sampler `triton`: applies all filters without sorting, in a few passes over the logits."""
 
 from llmfw.core import Register, hookimpl
 

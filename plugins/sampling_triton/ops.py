@@ -1,7 +1,7 @@
 """Launches the sampling kernels.
 
-Nothing waits for the device, and no launch depends on the data. In bytes, for S rows of V float32 logits, where
-c is the share of tokens that are candidates:
+Does not wait for the device, and no launch depends on the data. The kernels read and write these bytes, for S
+rows of V float32 logits, if a share c of the tokens are candidates:
 
     kernel      reads                                       writes
     summarize   4 SV                                        8 SV / CHUNK
@@ -41,20 +41,20 @@ BLOCK = 1024
 """Candidates that `finish` loads at once."""
 
 SAMPLE = 1024
-"""Tokens of a row by which its points are chosen."""
+"""Tokens sampled from a row to choose its points."""
 
 ROW_WARPS = 8
 ROW_REGISTERS = 128
-"""Limit for a thread. Without one, the compiler aims at fewer registers and spills."""
+"""Maximum number of registers per thread. Without a limit, the compiler uses fewer registers and spills."""
 
 
 class Rows(NamedTuple):
-    """Rows of logits, and what `summarize` finds out about their softmax.
+    """Rows of logits, and the results of `summarize` for their softmax.
 
     Attributes:
         logits: logits, with dense rows: [S, vocab].
         temperature: divisor of each row: [S].
-        largest, total: maximum and sum of each chunk's softmax: [S, chunks].
+        largest, total: maximum and sum of each chunk for the softmax: [S, chunks].
     """
 
     logits: torch.Tensor
@@ -107,7 +107,7 @@ def sample_selected(
     Args:
         logits: logits: [S, vocab].
         numbers: parameters of the rows.
-        has_top_k: whether a row's top_k is less than the size of the vocabulary.
+        has_top_k: whether any row's top_k is less than the size of the vocabulary.
         chunk: tokens of a program, a power of two.
     """
     num_rows, vocab_size = logits.shape

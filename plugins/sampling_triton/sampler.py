@@ -15,7 +15,7 @@ MAX_VOCAB_SIZE = 1 << 24
 
 
 class TritonSampler(TokenSampler):
-    """Samples by Triton kernels, which are compiled when the token sampler is built."""
+    """Samples with Triton kernels, which are compiled when the token sampler is built."""
 
     def __init__(self, vocab_size: int, device: torch.device, *, may_wait: bool) -> None:
         super().__init__(vocab_size, device, may_wait=may_wait)
@@ -24,7 +24,7 @@ class TritonSampler(TokenSampler):
 
     @classmethod
     def unsupported(cls, device: str, vocab_size: int) -> str | None:
-        """Return why the kernels cannot run, or None."""
+        """Return the reason why the kernels cannot run; None if they can."""
         is_interpreted = os.environ.get("TRITON_INTERPRET", "0") not in ("", "0")
         if not (device.startswith("cuda") or is_interpreted):
             return "its kernels run on cuda"

@@ -1,4 +1,4 @@
-"""`llmfw simulate`: replay a trace with the real scheduler and prefix cache, and a cost model of steps."""
+"""`llmfw simulate`: replays a trace with the real scheduler and prefix cache, and a cost model of steps."""
 
 from __future__ import annotations
 

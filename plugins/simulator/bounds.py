@@ -35,7 +35,7 @@ def lru_hit_rate(trace: Iterable[TraceRequest], kv_tokens: int | None) -> float:
             num_cached += 1
         num_hit += min(num_cached * request.block_size, request.prompt_len - 1)
         num_asked += request.prompt_len
-        for block in reversed(blocks):  # so that a prefix is evicted after its continuation
+        for block in reversed(blocks):  # evict a prefix after its continuation
             if block not in held:
                 held[block] = request.block_size
                 num_held += request.block_size

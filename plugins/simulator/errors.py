@@ -6,4 +6,4 @@ from llmfw.core import LLMFWError
 
 
 class SimulatorError(LLMFWError):
-    """A trace, a profile or a setting is unusable; the message says where, and names a valid value."""
+    """A trace, a profile or a setting is unusable; the message names the place, and a valid value."""

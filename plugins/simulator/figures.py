@@ -55,9 +55,9 @@ def _percentile_ms(seconds: Floats, percent: float) -> float | None:
 
 
 def _fairness(ledger: Ledger, trace: Sequence[TraceRequest], profile: Profile, chunk: int) -> float | None:
-    """Return Jain's fairness index of the tenants' mean slowdowns, or of one tenant's requests' slowdowns.
+    """Return Jain's fairness index of the tenants' mean slowdowns, or, with one tenant, of its requests'.
 
-    A request's slowdown is the time that it took, divided by its time on an idle machine.
+    A request's slowdown is its duration, divided by its duration on an idle machine.
     """
     served = [request for request in trace if ledger.replica[request.number] >= 0]
     slowdowns: dict[str, list[float]] = {}

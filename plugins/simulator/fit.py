@@ -1,7 +1,7 @@
 """Fits a `Profile` to measured steps.
 
 Minimizes the squares of the relative errors with non-negative coefficients (NNLS; Lawson and Hanson, 1974).
-Outliers get little weight (Huber), because other work may have run at the same time. Does not depend on a
+Outliers get little weight (Huber), because other work may have run at the same time. Does not depend on any
 model.
 """
 

@@ -14,7 +14,7 @@ class Ledger:
 
     Attributes:
         arrived, begun, first, last: times of arrival, of the start of the computation, and of the first and
-            the last token; NaN: not yet.
+            the last token; NaN if this has not happened yet.
         cached: number of prompt tokens found in the cache when the computation started.
         replica: index of the replica that served the request; -1: the request was refused.
         overtaken: number of later requests that were admitted before the request.

@@ -7,8 +7,8 @@
          + per_pair · P                  P pairs of tokens
 
 A pair is a new token and a token that it attends to. Pairs are counted only in sequences with several new
-tokens. With `overlap`, the host works while the device computes, and a step takes the longer of the two
-times.
+tokens. With `overlap`, the host works while the device computes, and a step takes the longer of the host time
+and the device time.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
             raise ValueError("points must be at least two, by ascending tokens")
 
     def step_seconds(self, starts: Ints, counts: Ints) -> float:
-        """Return the time of a step in which each sequence computes tokens [start, start + count)."""
+        """Return the time of a step in which each sequence computes the tokens [start, start + count)."""
         num_tokens = int(counts.sum())
         pairs = 0.0
         if num_tokens > len(counts):
@@ -71,7 +71,7 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         starts = np.arange(0, prompt_len, chunk)
         counts = np.minimum(chunk, prompt_len - starts)
         prefill = sum(self.step_seconds(starts[i : i + 1], counts[i : i + 1]) for i in range(len(starts)))
-        middle = prompt_len + output_len / 2  # the context grows by one token per step, so its mean is used
+        middle = prompt_len + output_len / 2  # mean context: the context grows by one token per step
         return self.per_request + prefill + (output_len - 1) * self._seconds(1, 1, middle, 0.0)
 
     def _seconds(self, num_tokens: int, num_sequences: int, context: float, pairs: float) -> float:

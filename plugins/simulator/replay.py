@@ -1,6 +1,6 @@
 """Replays a trace in virtual time: requests arrive at the trace's times, steps take the profile's times.
 
-Uses neither a clock nor random numbers, so the same input gives bitwise the same output.
+Uses no clock and no random numbers, so the same input gives bitwise the same output.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ def replay(
 def _advance_all(replicas: Sequence[Replica], until: float) -> None:
     """Run all steps that end before `until`.
 
-    A step that ends exactly at `until` ends after the requests' arrival. Replicas are independent between two
-    arrivals, so each advances by itself.
+    A step that ends exactly at `until` is left running, so it ends after the requests' arrival. Replicas are
+    independent between two arrivals, so each advances by itself.
     """
     for replica in replicas:
         while replica.ends_at < until:

@@ -3,7 +3,7 @@
 When a step ends, its tokens are committed. Then, as in `core.engine.generation.engine`:
 
     plain        the next step is planned and starts
-    overlapped   the next step, which was planned before, starts; the one after it is planned
+    overlapped   the next step, which is already planned, starts; the step after it is planned
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Routers: functions that choose a request's replica by the replicas' state when it arrives."""
+"""Routers: functions that choose a request's replica from the replicas' state when the request arrives."""
 
 from __future__ import annotations
 
@@ -11,12 +11,11 @@ from .trace import TraceRequest
 Router = Callable[[Sequence[Replica], TraceRequest, TokenIds], Replica]
 
 MOST_LOAD = 1.25
-"""Highest load at which `longest_prefix` still chooses a replica: this multiple of the mean load, plus the
-prompt's length."""
+"""`longest_prefix` skips replicas with a load above this multiple of the mean, plus the prompt's length."""
 
 
 def round_robin(replicas: Sequence[Replica], request: TraceRequest, prompt: TokenIds) -> Replica:
-    """Return each replica in turn, by the request's number."""
+    """Return the replicas in turn, by the request's number."""
     return replicas[request.number % len(replicas)]
 
 
@@ -26,7 +25,7 @@ def least_load(replicas: Sequence[Replica], request: TraceRequest, prompt: Token
 
 
 def longest_prefix(replicas: Sequence[Replica], request: TraceRequest, prompt: TokenIds) -> Replica:
-    """Return the replica with the longest cached prefix of the prompt; of several, the least loaded.
+    """Return the replica with the longest cached prefix of the prompt; if several have it, the least loaded.
 
     Skips replicas with more than `MOST_LOAD * mean + length` tokens, where `mean` is the mean number of
     tokens of a replica's waiting and running requests, and `length` is the length of this prompt.

@@ -83,7 +83,7 @@ class Settings:
 
 
 def bundled(policy: str) -> str:
-    """Return the name by which to find one of llmfw's own policies, whatever other plugins bring."""
+    """Return the registered name of llmfw's own policy, even if another plugin has a policy of this name."""
     return default_name(load_plugins().registry, "policy", policy)
 
 
@@ -132,7 +132,7 @@ def simulate(path: Path, settings: Settings) -> None:
 
 
 def choose_profile(name: str) -> Profile:
-    """Return the built-in profile with this name, else the one in the file with this name.
+    """Return the built-in profile with this name, or else the profile in the file with this name.
 
     Raises:
         SimulatorError: neither exists, or the file cannot be used.

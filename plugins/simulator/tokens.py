@@ -1,7 +1,7 @@
 """Token ids for the requests of a trace. Each token of a block is the block's number, so equal blocks match.
 
-If a trace does not record an output, its tokens are unique to the request. So a later prompt that contains
-this output would hit the real cache, but does not hit it here.
+If a trace does not record an output, the output's tokens are unique to the request. So a later prompt that
+contains this output would hit a real cache, but misses here.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from .trace import Blocks, TraceRequest
 TokenIds = npt.NDArray[np.int32]
 
 END = 2**31 - 1
-"""End token of outputs that are shorter than the client allowed."""
+"""End token of outputs that are shorter than the client's limit."""
 
 _OUTPUTS = 2**30
 
@@ -38,7 +38,7 @@ def output_of(request: TraceRequest) -> list[int]:
 
 
 def _known_blocks(request: TraceRequest) -> Blocks:
-    """Return the blocks of the prompt, followed by those of the output if the trace records it."""
+    """Return the blocks of the prompt, followed by the output's blocks if the trace records them."""
     if not len(request.output_blocks):
         return request.blocks
     return np.concatenate([request.blocks[: request.prompt_len // request.block_size], request.output_blocks])

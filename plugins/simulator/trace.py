@@ -1,6 +1,6 @@
-"""The requests of a trace, in the order of their arrival. A request without output has one output token here.
+"""The requests of a trace, in the order of their arrival. A request without output gets one output token.
 
-For the format of the file see `llmfw.core.base.request_trace`, for tokens see `tokens`.
+For the format of the file, see `llmfw.core.base.request_trace`, for its tokens, `tokens`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class TraceRequest:
 
     Attributes:
         number: index in the order of arrival.
-        arrival_s: arrival, in seconds since the first request's.
+        arrival_s: seconds between the first request's arrival and this request's arrival.
         prompt_len, output_len: number of tokens.
         max_tokens: limit that the client set; at least `output_len`.
         blocks: numbers of the prompt's blocks; equal numbers mean equal prefixes.
@@ -74,7 +74,7 @@ def read_trace(
     lines = list(islice(_lines(path, block_size), limit))
     if not lines:
         raise SimulatorError(f"{path}: there is no request in it")
-    lines.sort(key=lambda line: line.timestamp)  # recordings are in the order in which requests ended
+    lines.sort(key=lambda line: line.timestamp)  # recordings have the order in which requests ended
     numbers: dict[tuple[int, int], int] = {}
     first = lines[0].timestamp
     return [_request(i, line, line.timestamp - first, block_size, numbers) for i, line in enumerate(lines)]

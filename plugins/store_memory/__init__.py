@@ -1,4 +1,4 @@
-"""In-memory stores of files, batch jobs and responses: fast, and empty after a restart."""
+"""In-memory stores of files, batch jobs and responses. They are fast, and empty after a restart."""
 
 from __future__ import annotations
 

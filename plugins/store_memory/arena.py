@@ -1,6 +1,6 @@
 """One unnamed temporary file that holds the bytes of many objects.
 
-The file takes one descriptor, and the operating system removes it however the process ends.
+The file takes one descriptor. The operating system removes the file, even if the process crashes.
 """
 
 from __future__ import annotations
@@ -56,11 +56,11 @@ class Arena:
 class Content:
     """The bytes of one object in an arena.
 
-    The blocks are freed once the last reference to the `Content` is gone, so a reader can always finish.
+    The blocks are freed when the last reference to the `Content` is gone, so a reader can always finish.
 
     Args:
         arena: arena of the blocks.
-        free: list that the blocks are added to when freed.
+        free: list to which freed blocks are added.
 
     Attributes:
         size: size in bytes.

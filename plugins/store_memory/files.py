@@ -1,4 +1,4 @@
-"""The file store `memory`: bytes are in an unnamed temporary file, which is removed with the process."""
+"""The file store `memory`: keeps bytes in an unnamed temporary file, which is removed with the process."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from llmfw.core import ResponseRecord, ResponseStore
 
 
 class MemoryResponses(ResponseStore):
-    """Keeps responses in memory. Removes the oldest conversations beyond `max_bytes`. Ignores `folder`."""
+    """Keeps responses in memory, at most `max_bytes`: removes the oldest conversations. Ignores `folder`."""
 
     def __init__(self, folder: Path | None, max_bytes: int) -> None:
         self._max_bytes = max_bytes
@@ -65,13 +65,13 @@ class MemoryResponses(ResponseStore):
     def _forget_oldest(self) -> int:
         """Pop the oldest entry of the heap, and remove its conversation unless the entry is outdated.
 
-        Return how many responses it had.
+        Return the number of responses in the conversation; 0 for an outdated entry.
         """
         last, root = heapq.heappop(self._by_last)
         return self._forget(root) if self._last.get(root) == last else 0
 
     def _forget(self, root: str) -> int:
-        """Remove a conversation; return how many responses it had."""
+        """Remove a conversation; return the number of its responses."""
         ids = self._conversations.pop(root)
         del self._last[root]
         for response_id in ids:

@@ -1,4 +1,4 @@
-"""SQLite stores of files, batch jobs and responses, whose contents survive restarts and crashes."""
+"""SQLite stores of files, batch jobs and responses. Their contents survive restarts and crashes."""
 
 from __future__ import annotations
 

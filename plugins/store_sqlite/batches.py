@@ -1,7 +1,7 @@
 """The batch store `sqlite`: batch jobs, and the results of their lines, in a SQLite file.
 
-A `Sweeper` removes a job's results after the job has ended. Leases are kept in memory only: no other process
-can have the file open, so a lease that an earlier process gave is no longer in use.
+A `Sweeper` removes a job's results after the job has ended. Leases are only in memory: only one process can
+have the file open, so the leases of an earlier process are no longer in use.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .statements import StatementThread
 from .sweeper import Sweeper
 
 APPLICATION_ID = 0x6C6C6D62  # "llmb"
-PIECE_LINES, PIECE_BYTES = 500, 2**20  # how much is read at once, whichever limit is reached first
+PIECE_LINES, PIECE_BYTES = 500, 2**20  # limits of one read; the limit that is reached first counts
 
 
 def _first_tables(db: sqlite_utils.Database) -> None:
@@ -190,9 +190,9 @@ class SqliteResults(BatchResults):
         return {row[0] for row in rows}
 
     def _piece(self, failed: bool, after: int) -> tuple[list[bytes], int | None]:
-        """Return some results after line `after`, and the line number of the last of them.
+        """Return some results after line `after`, and the line number of the last returned result.
 
-        Returns None in place of the number if no more results follow.
+        The number is None if no more results follow.
         """
         rows = self._connection.execute(
             f"select line, data from results where batch = ? and line > ? and failed = {int(failed)} order by line",

@@ -1,8 +1,8 @@
 """A folder with the bytes of uploaded files.
 
-Each file is written under a temporary name before it gets its final one. A temporary name contains the random
-token of the final name, so the bytes can be found by either. No name is ever reused. Does not depend on the
-records of files.
+Each file is written under a temporary name, and then gets its final name. A temporary name contains the
+random token of the final name, so either name leads to the bytes. Names are never reused. Does not depend on
+the records of files.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import msgspec
 
 logger = logging.getLogger(__name__)
 
-RESERVE = 2**18  # bytes; more than committing the deletion of a file takes
+RESERVE = 2**18  # bytes; more than enough to commit the deletion of a file
 PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,200}")
 INCOMING = ".incoming-"
 
@@ -46,7 +46,7 @@ class Contents:
     """The folder that holds the bytes of files.
 
     Args:
-        folder: its path; created if missing, accessible only to this user.
+        folder: path of the folder; created if missing, accessible only to this user.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -61,7 +61,8 @@ class Contents:
 
         Args:
             known: names in the records.
-            removed: names whose records were removed. Only these and unfinished uploads are removed.
+            removed: names whose records were removed. Only files with these names, and unfinished uploads,
+                are removed.
         """
         there = {entry.name for entry in os.scandir(self._folder) if entry.is_file()}
         passing = {_passing(name): name for name in known if name not in there}
@@ -107,7 +108,7 @@ class Contents:
             raise
 
     def remove(self, name: str) -> bool:
-        """Remove a file; return whether that succeeded."""
+        """Remove a file; return whether this succeeded."""
         try:
             for each in (name, _passing(name)):
                 (self._folder / each).unlink(missing_ok=True)
@@ -166,7 +167,7 @@ class Incoming:
     def publish(self, name: str) -> None:
         """Rename the file to its final name, once the record is committed.
 
-        If that fails, the next start does it.
+        If the renaming fails, the next start of the server renames the file.
         """
         self.release()
         try:
@@ -175,8 +176,9 @@ class Incoming:
             logger.warning("%s keeps its temporary name until the next start: %s", self._path, error)
 
     def release(self) -> None:
-        """Make `discard` keep the file. Call this once a record of the file has been committed, or may have
-        been.
+        """Make `discard` keep the file.
+
+        Call this once a record of the file is committed, or may be committed.
         """
         self._released = True
 

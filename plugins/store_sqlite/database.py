@@ -25,16 +25,16 @@ Migration = Callable[[sqlite_utils.Database], None]
 """Migrates a file from one version to the next."""
 
 BUSY_MS = 250
-"""How long one attempt waits for another process's lock, in milliseconds. `StatementThread` retries."""
+"""Time in milliseconds that one attempt waits for another process's lock. `StatementThread` retries."""
 
 USED = b"used\n"
-"""Content of the lock file once the database exists, so that a later start notices its loss."""
+"""Content of the lock file once the database exists, so that a later start notices a lost database."""
 
 
 def bindable(text: str) -> str | bytes:
     """Return a text as a query argument.
 
-    A text with lone surrogates, which SQLite cannot store as text, becomes bytes, which match no text.
+    SQLite cannot store a text with lone surrogates. Such a text becomes bytes, which match no text.
     """
     try:
         text.encode()
@@ -44,7 +44,7 @@ def bindable(text: str) -> str | bytes:
 
 
 def one_of(column: str, values: Collection[str], args: dict[str, Any]) -> str:
-    """Return an SQL condition that a column has one of these values; add the values to `args`."""
+    """Return an SQL condition: the column has one of these values. Adds the values to `args`."""
     names = [f"{column}{number}" for number in range(len(values))]
     args.update(zip(names, map(bindable, values), strict=True))
     return f"{column} in ({', '.join(f':{name}' for name in names)})"
@@ -53,9 +53,10 @@ def one_of(column: str, values: Collection[str], args: dict[str, Any]) -> str:
 class Database:
     """An open SQLite file.
 
-    The file's version, in `PRAGMA user_version`, is the number of migrations that it has had. The lock is on
-    a separate file and is released however the process ends; readers such as the sqlite3 tool are not locked
-    out. All files are created with permissions for this user only, because they contain users' conversations.
+    The file's version, in `PRAGMA user_version`, is the number of migrations that have run. The lock is on a
+    separate file, and is released even if the process crashes. The lock does not keep out readers, such as
+    the sqlite3 tool. All files are created with permissions for this user only, because they contain users'
+    conversations.
 
     Args:
         path: path of the file; its folder is created.
@@ -100,7 +101,7 @@ class Database:
 
     @contextlib.contextmanager
     def changes(self, *, synced: bool = False) -> Iterator[sqlite_utils.Database]:
-        """Run the block's statements as one transaction; if the block raises, roll it back.
+        """Run the block's statements as one transaction; if the block raises, roll the transaction back.
 
         Committed changes survive a crash of the process.
 
@@ -108,8 +109,8 @@ class Database:
             synced: wait for the disk, so that this and all earlier transactions survive a power loss, too.
 
         Raises:
-            FileNotFoundError: the file was removed or replaced, so writes to the open one would be lost; or
-                the lock file was, so another server may be using the database.
+            FileNotFoundError: the file was removed or replaced, so writes to the open file would be lost. Or
+                the lock file was removed or replaced, so another server may be using the database.
         """
         for path, identity in self._identities.items():
             if _identity(path) != identity:
@@ -155,7 +156,7 @@ class Database:
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
-    """Return a file's device and inode, which differ if the file is replaced; None if it does not exist."""
+    """Return a file's device and inode, which change if the file is replaced; None if there is no file."""
     try:
         found = path.stat()
     except OSError:

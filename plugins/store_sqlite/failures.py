@@ -1,4 +1,4 @@
-"""Translates OSError and SQLite's errors into llmfw's errors, which say what happened and what to do."""
+"""Translates OSError and SQLite's errors to llmfw's errors, which say what happened and what to do."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def explained(error: sqlite3.Error | OSError, path: Path) -> StorageError:
     """Return the error to raise if a file or folder cannot be read or written.
 
     Args:
-        path: the file or folder, used if the error does not name one.
+        path: the file or folder, for errors that do not name a path.
     """
     if isinstance(error, OSError) and isinstance(error.filename, str):
         path = Path(error.filename)

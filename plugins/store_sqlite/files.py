@@ -3,9 +3,8 @@
 The order of the steps guarantees that every record has its bytes. The bytes are synced to disk under a
 temporary name before the record is committed, and get their final name afterwards. When a file is deleted, a
 note to remove its bytes is committed in the same transaction, and the bytes are removed afterwards. So a
-crash leaves either a temporary name or a note, and the next start removes only files with one of these. All
-other files without a record are kept: if an older copy of the database was restored, they are newer than the
-copy.
+crash leaves either a temporary name or a note, and the next start removes only files with a temporary name or
+a note. All other files without a record are kept: they may be newer than a restored copy of the database.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ def _first_tables(db: sqlite_utils.Database) -> None:
             "id": str,
             "space": str,
             "purpose": str,
-            "filename": bytes,  # UTF-8, with lone surrogates passed through, which SQLite's text cannot hold
+            "filename": bytes,  # UTF-8 with lone surrogates, which SQLite's text type cannot store
             "bytes": int,
             "created_at": int,
             "expires_at": int,
@@ -83,7 +82,7 @@ class SqliteFiles(FileStore):
             raise ConfigError("file store 'sqlite' needs a folder: give --storage DIR")
         self._folder = folder / "files"
         if _is_missing(folder / "files.db") and has_entries(self._folder):
-            # Refuse to start: these files are not ours, or their records were lost.
+            # Refuse to start: these files belong to another program, or their records were lost.
             raise ConfigError(
                 f"{str(self._folder)!r} holds files, but the database 'files.db' next to it is missing or empty: "
                 "name another folder, bring files.db back, or move the files away"
@@ -118,7 +117,7 @@ class SqliteFiles(FileStore):
         return contents
 
     def _report(self, stock: Stock) -> None:
-        """Log which files the folder has, or lacks, compared with the database."""
+        """Log which files are only in the folder, and which are only in the database."""
         if stock.unknown:
             logger.warning(
                 "%s holds %d files that files.db does not know, such as %r; they are kept. If files.db is an older copy, "
@@ -216,7 +215,10 @@ class SqliteFiles(FileStore):
         return size
 
     def _keep(self, record: FileRecord, incoming: Incoming) -> None:
-        """Commit a record whose bytes are written; remove the bytes of a record that it replaces."""
+        """Commit a record whose bytes are written.
+
+        If the record replaces another one, remove the other's bytes.
+        """
         content = incoming.name(record.id)
         row = {name: getattr(record, name) for name in FileRecord.__struct_fields__}
         row |= {"filename": record.filename.encode("utf-8", "surrogatepass"), "content": content}
@@ -228,7 +230,7 @@ class SqliteFiles(FileStore):
                     self._removals.note(old["content"])
         except sqlite3.Error as error:
             if error.sqlite_errorcode == sqlite3.SQLITE_IOERR_FSYNC:
-                incoming.release()  # the record may have been committed; the next start finds out
+                incoming.release()  # the record may be committed; the next start finds out
             raise
         incoming.publish(content)
         if old is not None:
@@ -237,7 +239,7 @@ class SqliteFiles(FileStore):
     def _sync_names(self) -> None:
         """Sync the folder to make a file's final name durable.
 
-        On failure only warn: its temporary name suffices.
+        On failure, only warn: the temporary name is enough to find the file.
         """
         try:
             self._contents.sync()

@@ -1,9 +1,9 @@
 """Remembers in the database which files must still be removed from disk.
 
-The transaction that deletes a file's record adds the file's name to the table `removals`: it notes the name.
-The bytes are removed afterwards, and then the note. When a server starts, it removes only files with a note.
-So after an older copy of the database was restored, it removes only files that were deleted before the copy
-was made.
+The transaction that deletes a file's record adds a note, the file's name, to the table `removals`.
+Afterwards, the bytes are removed, and then the note. When a server starts, it removes only files with a note.
+So if an older copy of the database was restored, the server removes only files that were deleted before the
+copy was made.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ def create_removals(db: sqlite_utils.Database) -> None:
 
 
 class Removals:
-    """Notes which files must be removed, and removes them. The store calls it in its `StatementThread`.
+    """Notes which files must be removed, and removes them.
+
+    The store calls all methods in its `StatementThread`.
 
     Args:
         file: database with the table `removals`.
@@ -41,7 +43,7 @@ class Removals:
         self._done: list[str] = []
 
     def noted(self) -> Collection[str]:
-        """Return the noted names, whose files are to be removed."""
+        """Return the noted names, whose files must be removed."""
         return {row[0] for row in self._file.db.execute("select content from removals")}
 
     def note(self, content: str) -> None:
@@ -61,11 +63,11 @@ class Removals:
             self._done.clear()
 
     def drop(self, contents: Collection[str]) -> bool:
-        """Delete the notes of these names, whose files have been removed; return whether that succeeded."""
+        """Delete the notes of removed files, by their names; return whether this succeeded."""
         if not contents:
             return True
         try:
-            self._contents.sync()  # otherwise a power loss could bring back a file after its note is deleted
+            self._contents.sync()  # otherwise, a power loss could bring back a file whose note is deleted
             with self._file.changes() as db:
                 db.conn.executemany("delete from removals where content = ?", [(name,) for name in contents])
         except (OSError, sqlite3.Error) as error:

@@ -131,7 +131,7 @@ class SqliteResponses(ResponseStore):
         self._bytes += grown - freed
 
     def _make_room(self, grown: int) -> int:
-        """Remove the oldest conversations until the rest fits; return the bytes freed."""
+        """Remove the oldest conversations until the rest fits; return the number of freed bytes."""
         freed = 0
         while self._bytes + grown - freed > self._max_bytes:
             oldest = next(self._db.query("select * from conversations order by last_at, root limit 1"))
@@ -182,7 +182,7 @@ class SqliteResponses(ResponseStore):
         return removed
 
     def _forget(self, root: str) -> int:
-        """Remove a conversation; return how many responses it had."""
+        """Remove a conversation; return the number of its responses."""
         removed = self._db.execute("delete from responses where root = ?", [root]).rowcount
         self._db.execute("delete from conversations where root = ?", [root])
         return int(removed)

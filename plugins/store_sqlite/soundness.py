@@ -1,7 +1,7 @@
-"""Checks, before anything is written, that a SQLite file is neither lost nor damaged.
+"""Checks that a SQLite file is present and undamaged, before llmfw writes to the file.
 
-If a connection can write, closing it moves the changes of the `-wal` file into the database (a checkpoint). A
-file that is refused must stay unchanged, so the checks use a read-only connection.
+When a connection that can write is closed, SQLite moves the changes of the `-wal` file into the database (a
+checkpoint). A refused file must stay unchanged, so the checks use a read-only connection.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 from llmfw.core import ConfigError
 
 SMALL = 64 * 2**20
-"""Largest file, in bytes, whose pages are all checked: 64 MiB take 0.1 s, or 1 s if not in memory."""
+"""Largest file, in bytes, whose pages are all checked. A check of 64 MiB takes 0.1 s, or 1 s from disk."""
 
 WAL_HEADER = struct.Struct(">8xI4x2I8x")  # page size, salts
 FRAME_HEADER = struct.Struct(">I4x2I8x")  # page number, salts
@@ -42,9 +42,9 @@ def size_of(path: Path) -> int | None:
 
 
 def check_presence(path: Path, *, was_used: bool) -> None:
-    """Refuse a database that a server has used and that is now missing, empty or incomplete.
+    """Refuse a database that is missing, empty or incomplete although a server has used it.
 
-    SQLite would create a new database in its place.
+    Otherwise, SQLite would create a new database in its place.
 
     Args:
         was_used: whether the lock file says that a server has used the database.
@@ -107,7 +107,7 @@ def _check_kind(connection: sqlite3.Connection, path: Path, application_id: int,
 
 
 def _check_pages(connection: sqlite3.Connection, path: Path) -> None:
-    """Refuse a truncated file; if the file is small, also one that fails SQLite's integrity check."""
+    """Refuse a truncated file. If the file is small, also run SQLite's integrity check."""
     size, page_size = path.stat().st_size, _number(connection, "page_size")
     num_pages = _number(connection, "page_count")
     missing = range(size // page_size + 1, num_pages + 1)

@@ -1,4 +1,4 @@
-"""A store's own thread, which runs its statements in order, so that the event loop never waits."""
+"""The thread of a store, which runs the store's statements in order, so that the event loop never waits."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .failures import code_of, explained
 ResultT = TypeVar("ResultT")
 
 LOCKED_SECONDS = 5.0
-"""How long a call waits for another process to release its lock, in seconds."""
+"""Seconds that a call waits for another process to release its lock."""
 
 
 class StatementThread:
@@ -40,7 +40,7 @@ class StatementThread:
             try:
                 return await to_the_end(self._thread, work, *args)
             except (sqlite3.Error, OSError) as error:
-                # Retry from the end of the queue, so that work that only reads is not held up.
+                # Retry from the end of the queue, so that work that only reads does not wait.
                 if code_of(error) != sqlite3.SQLITE_BUSY or time.monotonic() > until:
                     raise explained(error, self._file.path) from error
 
@@ -55,9 +55,9 @@ class StatementThread:
 
 
 async def to_the_end(pool: ThreadPoolExecutor, work: Callable[..., ResultT], *args: Any) -> ResultT:
-    """Run `work` in a thread pool; return its result. If cancelled, wait until the work ends before raising.
+    """Run `work` in a thread pool; return its result. If cancelled, wait for the end of the work, then raise.
 
-    Otherwise, cleanup after a cancelled task would run while the work is still running.
+    Otherwise, a cancelled task would clean up while its work is still running.
     """
     future = asyncio.get_running_loop().run_in_executor(pool, work, *args)
     cancelled: asyncio.CancelledError | None = None

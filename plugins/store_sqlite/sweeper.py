@@ -1,4 +1,4 @@
-"""Removes the results of ended batch jobs, in small steps, between which other statements can run."""
+"""Removes the results of ended batch jobs, in small steps. Other statements can run between the steps."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Sweeper:
         self._stopped = False
 
     def start(self) -> None:
-        """Start to remove the results of ended jobs, in the background."""
+        """Start removing the results of ended jobs, in the background."""
         self._statements.later(self._begin)
 
     def stop(self) -> None:

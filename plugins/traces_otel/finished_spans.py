@@ -6,7 +6,7 @@ from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor
 
 
 class FinishedSpans(SpanProcessor):
-    """Keeps the sampled spans that have ended until they are taken."""
+    """Keeps sampled spans that have ended, until `take` returns them."""
 
     def __init__(self) -> None:
         self._spans: list[ReadableSpan] = []

@@ -29,8 +29,11 @@ MOST_SPANS = 512
 
 
 class OtelTraces(RequestObserver):
-    """Sends spans in the observer's thread. While the collector does not answer, events wait, and are dropped and
-    counted if too many do (`llmfw_observer_dropped_events_total`)."""
+    """Sends spans in the observer's thread.
+
+    Events wait while the collector does not answer. If too many events wait, events are dropped, and counted
+    in `llmfw_observer_dropped_events_total`.
+    """
 
     class Options(RequestObserver.Options, frozen=True):
         """
@@ -48,14 +51,14 @@ class OtelTraces(RequestObserver):
     options: Options
 
     def __init__(self, options: Options, exporter: SpanExporter | None = None) -> None:
-        """Prepare the observer. Raise ConfigError for an endpoint that is not a URL of HTTP.
+        """Prepare the observer. Raise ConfigError if the endpoint is not an HTTP URL.
 
         Args:
-            exporter: sends the spans; None: as the options say.
+            exporter: exporter that sends the spans; None: built from the options.
         """
         super().__init__(options)
         endpoint = _traces_url(options.endpoint) if options.endpoint else None
-        # Headers, certificates and compression come from OpenTelemetry's own variables: headers hold secrets.
+        # Headers may hold secrets, so OpenTelemetry's variables give headers, certificates and compression.
         self._exporter = exporter or OTLPSpanExporter(endpoint, timeout=options.timeout_s)
         self._spans = FinishedSpans()
         resource = Resource.create({SERVICE_NAME: options.service}).merge(_from_environment())
@@ -81,7 +84,7 @@ class OtelTraces(RequestObserver):
 
 
 def _traces_url(endpoint: str) -> str:
-    """Return the URL that takes traces, from that of a collector."""
+    """Return the URL that takes traces, from the URL of a collector."""
     parts = urlsplit(endpoint)
     if parts.username or parts.password or parts.query:
         raise ConfigError(
@@ -96,7 +99,7 @@ def _traces_url(endpoint: str) -> str:
 
 
 def _from_environment() -> Resource:
-    """Return the attributes that OTEL_RESOURCE_ATTRIBUTES and OTEL_SERVICE_NAME give, and none of the defaults."""
+    """Return the attributes from OTEL_RESOURCE_ATTRIBUTES and OTEL_SERVICE_NAME, without the defaults."""
     from opentelemetry.sdk.resources import OTELResourceDetector
 
     return OTELResourceDetector().detect()

@@ -1,4 +1,4 @@
-"""Makes spans of a request that has ended. Attributes follow OpenTelemetry's conventions for generative AI."""
+"""Makes the spans of an ended request. Attributes follow OpenTelemetry's conventions for generative AI."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from llmfw.core import RequestEnded, RequestStarted
 
 
 class RequestSpans:
-    """Records the spans of requests. They hold no text of a request, and no message of an error, which may quote it.
+    """Records the spans of requests.
+
+    Spans contain no request text, and no error messages, which may quote request text.
 
     Args:
         tracer: creates the spans.
@@ -22,7 +24,10 @@ class RequestSpans:
         self._propagator = TraceContextTextMapPropagator()
 
     def record(self, event: RequestEnded) -> None:
-        """Record the span of a request and those of its phases. The client's span is the parent, if it sent one."""
+        """Record the span of a request, and the spans of its phases.
+
+        If the client sent a span, it is the parent.
+        """
         started = event.started
         begun, operation = started.at, _operation(started)
         span = self._tracer.start_span(
@@ -78,5 +83,5 @@ def _attributes(event: RequestEnded, operation: str) -> dict[str, AttributeValue
 
 
 def _ns(seconds: float) -> int:
-    whole = int(seconds)  # apart, because the nanoseconds of today have more digits than a float
+    whole = int(seconds)  # apart, because a float cannot hold all digits of today's time in nanoseconds
     return whole * 10**9 + round((seconds - whole) * 1e9)

@@ -1,4 +1,4 @@
-"""The bundled weight loader `gguf`: model files of llama.cpp, with the config and the tokenizer that are in them."""
+"""The bundled weight loader `gguf`: llama.cpp's model files, including their config and tokenizer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Makes a model's config from the metadata of a GGUF file. Adds fields that transformers' own conversion leaves out."""
+"""Makes a model's config from a GGUF file's metadata.
+
+Adds fields that transformers' conversion leaves out.
+"""
 
 from __future__ import annotations
 
@@ -15,17 +18,17 @@ from .llama3_rope import llama3_scaling
 from .served_files import architecture_of
 
 LARGEST_GEMMAS = {"gemma2": 46, "gemma3": 62}
-"""Layers of the models with 27 billion weights, whose attention scales by another number than the head's size."""
+"""Layers of the models with 27 billion weights. Their attention does not scale by the head's size."""
 WITHOUT_WINDOW = ("llama", "qwen2", "qwen3", "qwen3moe")
 END_TEXTS = ("<|eot_id|>", "<|im_end|>", "<|end|>", "<end_of_turn>", "<|endoftext|>", "<|end_of_text|>")
-"""Tokens that end a turn or a text, in llama.cpp as here, also if the file does not name them as its end."""
+"""Tokens that end a turn or a text, even if the file does not name them so. llama.cpp does the same."""
 
 
 def config_of(file: Path, header: Header) -> dict[str, Any]:
     """Return the contents of config.json.
 
     Raises:
-        ModelError: the metadata lacks a size, or has one that transformers would not take over.
+        ModelError: the metadata lacks a size, or has a size that transformers would ignore.
     """
     from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
     from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
@@ -39,14 +42,14 @@ def config_of(file: Path, header: Header) -> dict[str, Any]:
     config["dtype"] = _dtype(header)
     config["head_dim"] = _head_size(file, header)
     for name in ("bos", "eos", "pad"):
-        config.setdefault(f"{name}_token_id", None)  # a default of the class would be of another vocabulary
+        config.setdefault(f"{name}_token_id", None)  # the class's default would belong to another vocabulary
     _add_attention(file, config, header)
     _add_llama3_scaling(file, header, config)
     return config
 
 
 def end_tokens(header: Header) -> list[int]:
-    """Return the ids of the tokens that end a text: the named ones, and those with a text known for it."""
+    """Return the ids of the tokens that end a text: from the metadata, and by the texts in `END_TEXTS`."""
     metadata = header.metadata
     named = [metadata.get(f"tokenizer.ggml.{name}_token_id") for name in ("eos", "eot")]
     tokens = metadata.get("tokenizer.ggml.tokens")
@@ -62,7 +65,10 @@ def _embedding_rows(file: Path, header: Header) -> int:
 
 
 def _dtype(header: Header) -> str:
-    """Return the dtype to serve in with `--dtype auto`: that of the matrices, and bfloat16 for quantized ones."""
+    """Return the dtype for `--dtype auto`.
+
+    It is float32 if all matrices are float32, float16 if all are float32 or float16, and else bfloat16.
+    """
     from gguf import GGMLQuantizationType
 
     kinds = {tensor.kind for tensor in header.tensors.values() if len(tensor.shape) > 1}
@@ -72,7 +78,11 @@ def _dtype(header: Header) -> str:
 
 
 def _head_size(file: Path, header: Header) -> int:
-    """Return the size of an attention head; raise ModelError unless all of it is rotated, for keys and values alike."""
+    """Return the size of an attention head.
+
+    Raises:
+        ModelError: keys and values differ in their size, or only a part of a head is rotated.
+    """
     prefix = architecture_of(header)
     width, heads = (
         header.metadata.get(f"{prefix}.{name}") for name in ("embedding_length", "attention.head_count")
@@ -92,10 +102,10 @@ def _head_size(file: Path, header: Header) -> int:
 
 
 def _add_attention(file: Path, config: dict[str, Any], header: Header) -> None:
-    """Add what transformers leaves out: sliding windows, soft caps and the scale of Gemma's attention.
+    """Add fields that transformers leaves out: sliding windows, soft caps and Gemma's scale of attention.
 
     Raises:
-        ModelError: the file has a sliding window, and its model has none, or the other way round.
+        ModelError: the file has a sliding window but its model has none, or the other way round.
     """
     prefix, metadata = architecture_of(header), header.metadata
     window = metadata.get(f"{prefix}.attention.sliding_window")

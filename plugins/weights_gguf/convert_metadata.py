@@ -1,7 +1,8 @@
-"""Writes config and tokenizer of a GGUF file into a folder: `python -m llmfw.plugins.weights_gguf.convert_metadata FILE FOLDER`.
+"""Writes config and tokenizer of a GGUF file into a folder.
 
-A process of its own: it imports torch and transformers, which a process that serves HTTP does not. If the file is
-refused, it prints the reason on its last line and ends with REFUSED.
+Usage: `python -m llmfw.plugins.weights_gguf.convert_metadata FILE FOLDER`. The conversion runs in its own
+process, because it imports torch and transformers, and a process that serves HTTP does not import them. If
+the file is refused, the process prints the reason on its last line, and exits with the code REFUSED.
 """
 
 from __future__ import annotations
@@ -16,14 +17,14 @@ from llmfw.core import ModelError
 
 REFUSED = 3
 SECONDS = 600
-"""Longest that a conversion may take: a vocabulary of 256,000 tokens takes one minute on a slow machine."""
+"""Time limit of a conversion. A vocabulary of 256,000 tokens takes one minute on a slow machine."""
 
 
 def convert(file: Path, folder: Path) -> None:
     """Write config and tokenizer of a file into a folder, in a child process.
 
     Raises:
-        ModelError: the metadata is not that of a model that llmfw serves, or transformers cannot convert it.
+        ModelError: llmfw does not serve the file's model, or transformers cannot convert the metadata.
     """
     command = [sys.executable, "-P", "-m", __name__, str(file), str(folder)]
     try:
@@ -45,7 +46,7 @@ def write_described(file: Path, folder: Path) -> None:
     """Write config and tokenizer of a file into a folder, in this process.
 
     Raises:
-        ModelError: the metadata is not that of a model that llmfw serves.
+        ModelError: llmfw does not serve the file's model.
     """
     from .config import config_of, end_tokens
     from .served_files import checked_header
@@ -65,7 +66,7 @@ def _write_config(folder: Path, config: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    """Convert the file of the first argument into the folder of the second one."""
+    """Convert the file (first argument) into the folder (second argument)."""
     try:
         write_described(Path(sys.argv[1]), Path(sys.argv[2]))
     except ModelError as error:

@@ -1,4 +1,6 @@
-"""Mixtures of experts. llama.cpp has one tensor for a matrix of all experts of a layer, checkpoints have one for each expert.
+"""Reads mixtures of experts.
+
+llama.cpp stores one matrix of all experts of a layer in one tensor. Checkpoints have one tensor per expert.
 
     blk.0.ffn_gate_exps.weight  [experts, width, hidden]
     blk.0.ffn_up_exps.weight    [experts, width, hidden]
@@ -29,19 +31,19 @@ NAMES = {
         {"gate": "gate_proj", "up": "up_proj", "down": "down_proj"},
     ),
 }
-"""Model type → name of an expert's matrix in checkpoints, and what the three matrices are called there."""
+"""Model type → name of an expert's weight in checkpoints, and the names of the three matrices there."""
 MIXTURES = {"llama": "mixtral", "qwen3moe": "qwen3_moe"}
 """Architecture of a file with experts → model type of transformers."""
 
 
 def num_experts(architecture: str, header: Header) -> int:
-    """Return the number of experts of each layer; 0 if the model is no mixture."""
+    """Return the number of experts per layer; 0 if the model is not a mixture; -1 for an invalid number."""
     found = header.metadata.get(f"{architecture}.expert_count", 0)
     return found if type(found) is int else -1
 
 
 def expert_config(file: Path, architecture: str, header: Header) -> dict[str, Any]:
-    """Return what config.json says of the experts of a mixture.
+    """Return the fields of config.json about the experts of a mixture.
 
     Raises:
         ModelError: the file lacks one of the numbers, or they contradict each other.
@@ -58,20 +60,20 @@ def expert_config(file: Path, architecture: str, header: Header) -> dict[str, An
         "num_experts": count,
         "num_experts_per_tok": used,
         "moe_intermediate_size": _number(file, architecture, header, "expert_feed_forward_length"),
-        "norm_topk_prob": True,  # as llama.cpp computes every model of this architecture
+        "norm_topk_prob": True,  # llama.cpp does this for every model of this architecture
         "decoder_sparse_step": 1,
         "mlp_only_layers": [],
     }
 
 
 def expert_tensors(file: Path, entry: TensorEntry, model_type: str, count: int) -> dict[str, TensorEntry]:
-    """Return the matrices of a layer's experts by the names of checkpoints; nothing if the tensor has no experts.
+    """Return the matrices of a layer's experts by their names in checkpoints; {} for other tensors.
 
     Args:
         count: number of experts.
 
     Raises:
-        ModelError: the tensor has another number of experts, or the model has none.
+        ModelError: the tensor has another number of experts, or the model has no experts.
     """
     found = OF_ALL_EXPERTS.fullmatch(entry.name)
     if found is None:

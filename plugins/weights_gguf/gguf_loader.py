@@ -27,10 +27,11 @@ NOT_WEIGHTS = ("rope_freqs.weight",)
 
 
 class GGUFLoader(WeightLoader):
-    """Reads a file of llama.cpp. Quantized weights are dequantized in float32, each when it is read.
+    """Reads a GGUF file. Dequantizes a quantized weight to float32 when the weight is read.
 
-    Weights have the names and the order of transformers' checkpoints: rows of a Llama's queries and keys are put back
-    into the order that llama.cpp has changed, and 1 is subtracted from Gemma's norms.
+    Weights have the same names and form as in transformers' checkpoints. So the loader undoes two changes
+    of llama.cpp: it restores the order of the rows of Llama's queries and keys, and subtracts 1 from Gemma's
+    norms.
     """
 
     def __init__(self, folder: Path, options: WeightLoader.Options) -> None:
@@ -88,7 +89,7 @@ class GGUFLoader(WeightLoader):
 
 
 def _dtype(entry: TensorEntry) -> str:
-    """Return the dtype that a tensor is read in."""
+    """Return the dtype in which a tensor is read."""
     from gguf import GGMLQuantizationType
 
     return PLAIN.get(GGMLQuantizationType(entry.kind).name, "float32")
@@ -108,7 +109,7 @@ def _values(file: Path, entry: TensorEntry) -> torch.Tensor:
         return torch.from_numpy(data).view(getattr(torch, PLAIN[kind.name])).reshape(entry.shape)
     block, block_bytes = GGML_QUANT_SIZES[kind]
     rows = data.reshape(*entry.shape[:-1], entry.shape[-1] // block * block_bytes)
-    with np.errstate(all="ignore"):  # a scale may be infinite or NaN, which llmfw refuses itself
+    with np.errstate(all="ignore"):  # a scale may be infinite or NaN; llmfw refuses it later
         return torch.from_numpy(dequantize(rows, kind))
 
 
@@ -116,7 +117,7 @@ def _renamed(file: Path, folder: Path, header: Header) -> dict[str, TensorEntry]
     """Return the tensors by transformers' names.
 
     Raises:
-        ModelError: the config's model has no weight for a tensor.
+        ModelError: the model of the config has no weight for one of the tensors.
     """
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM

@@ -1,7 +1,7 @@
-"""Reads the header of a GGUF file, and refuses one whose sizes or counts do not fit the file.
+"""Reads the header of a GGUF file, and refuses a header whose sizes or counts do not fit the file.
 
-The format is that of https://github.com/ggml-org/ggml/blob/master/docs/gguf.md, version 2 or 3, little-endian. Reads
-no tensor. Memory is bounded by the limits below, whatever the file says.
+The format, version 2 or 3, little-endian: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md. Reads no
+tensor. The limits below bound memory, even for a malicious file.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "
 """Number of a metadata type → its code in `struct`."""
 STRING, ARRAY = 8, 9
 MAX_ELEMENTS = 2_000_000
-"""Maximum number of elements of all arrays: a vocabulary of 256,000 tokens with scores, types and merges has half."""
+"""Maximum number of elements of all arrays. 256,000 tokens with scores, types and merges need half."""
 MAX_ENTRIES = 100_000
 """Maximum number of metadata entries, and of tensors."""
 MAX_TEXT = 16 * 2**20
@@ -35,10 +35,10 @@ class TensorEntry:
     """A tensor of the file.
 
     Attributes:
-        name: name in llama.cpp's terms, such as "blk.0.attn_q.weight".
+        name: llama.cpp's name, such as "blk.0.attn_q.weight".
         shape: sizes as torch orders them: the last dimension is contiguous.
-        kind: number of its type, as in `gguf.GGMLQuantizationType`.
-        offset: position of its first byte in the file.
+        kind: number of the tensor's type, as in `gguf.GGMLQuantizationType`.
+        offset: position of the first byte in the file.
         num_bytes: size in the file.
     """
 
@@ -54,7 +54,7 @@ class Header:
     """The header of a GGUF file.
 
     Attributes:
-        metadata: values by key; of an array with more than 4,096 numbers, only its length.
+        metadata: values by key; for an array with more than 4,096 numbers, only the length of the array.
         tensors: tensors by name.
     """
 

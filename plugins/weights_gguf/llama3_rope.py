@@ -1,7 +1,7 @@
-"""Finds the rotary scaling of Llama 3.1 to 3.3 in the factors that llama.cpp's converter has computed of it.
+"""Finds the rotary scaling of Llama 3.1 to 3.3 from the factors that llama.cpp's converter has computed.
 
-GGUF has no fields for this scaling: `rope_freqs.weight` has, for each frequency, the factor by which it is divided.
-The formula is that of transformers' `_compute_llama3_parameters`.
+GGUF has no fields for this scaling. Instead, `rope_freqs.weight` has a divisor for each frequency. Source of
+the formula: `_compute_llama3_parameters` of transformers.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ ORIGINAL_LENGTH = 8192
 
 
 def llama3_scaling(factors: NDArray[np.float32], theta: float) -> dict[str, Any] | None:
-    """Return the rotary scaling, as in config.json, that gives these factors; None if there is none.
+    """Return the rotary scaling, as in config.json, that results in these factors; None if no scaling does.
 
     Args:
         factors: contents of `rope_freqs.weight`: a factor for each of head_dim / 2 frequencies.

@@ -1,7 +1,7 @@
-"""Decides which numbers of a GGUF file's metadata a model may have.
+"""Decides which numbers in a GGUF file's metadata are accepted.
 
-llama.cpp reads many more numbers than config.json of the served architectures has places for. What is not listed here might
-change the results, so it is refused.
+llama.cpp reads many numbers that config.json of the served architectures cannot express. A number that is not
+listed here might change the results, so it is refused.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ CAPS_OF = {
     "gemma2": frozenset({"attn_logit_softcapping", "final_logit_softcapping"}),
     "gemma3": frozenset({"final_logit_softcapping"}),
 }
-"""Numbers that `config_of` takes over for Gemma; other models of the served architectures have no soft caps."""
+"""Numbers that `config_of` takes over for Gemma. Other served architectures have no soft caps."""
 
 EXPERTS_OF = {
     "llama": frozenset({"expert_count", "expert_used_count"}),
@@ -44,12 +44,12 @@ EXPERTS_OF = {
 
 IRRELEVANT = frozenset(
     {
-        "attention.layer_norm_epsilon",  # of layers that subtract a mean, which none of these models has
-        "expert_used_count",  # of files without experts
+        "attention.layer_norm_epsilon",  # for layers that subtract a mean, which these models lack
+        "expert_used_count",  # in files without experts
         "mm.tokens_per_image",
-        "pooling_type",  # of embeddings by llama.cpp
+        "pooling_type",  # for embeddings by llama.cpp
         "rope.scaling.finetuned",
-        "rope.scaling.original_context_length",  # used by scaling alone, which is refused
+        "rope.scaling.original_context_length",  # used only by scaling, which is refused
         "tensor_data_layout",
         "use_parallel_residual",  # of GPT-NeoX
     }
@@ -60,10 +60,10 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
     "attention.causal": (True,),
     "rope.scaling.attn_factor": (0, 1),
     "rope.scaling.factor": (0, 1),
-    "rope.scale_linear": (0, 1),  # an older name of the same
+    "rope.scale_linear": (0, 1),  # an older name of rope.scaling.factor
     "rope.scaling.type": ("none", "linear"),  # linear is llama.cpp's default, and scales by the factor
 }
-"""Values that change no result, of numbers that otherwise do. For numbers that are not listed anywhere: 0, False and ""."""
+"""Numbers that may change results → values that do not. For all other numbers: 0, False and ""."""
 
 _EXPERTS = {
     "expert_gating_func": (0, 1),  # softmax, which is the default
@@ -78,14 +78,14 @@ NEUTRAL_OF: dict[str, dict[str, tuple[Any, ...]]] = {
         "rope.freq_base_swa": (10_000,),
     },
 }
-"""Architecture → values that are those of its models, as transformers has them."""
+"""Architecture → values that transformers assumes for all models of the architecture."""
 
 
 def check_numbers(file: Path, architecture: str, metadata: dict[str, Any]) -> None:
-    """Refuse numbers that the model would be served without, although they change its results.
+    """Refuse numbers that change the model's results, but that llmfw does not use.
 
     Raises:
-        ModelError: there is one; the message has its name and value.
+        ModelError: the metadata has such a number; the message has its name and value.
     """
     prefix = f"{architecture}."
     own = CAPS_OF.get(architecture, frozenset()) | EXPERTS_OF.get(architecture, frozenset())

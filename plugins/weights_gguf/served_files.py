@@ -1,6 +1,6 @@
-"""Decides which GGUF files are served: which architectures, types of numbers and kinds of files.
+"""Decides which GGUF files are served: which architectures, number types and kinds of files.
 
-What is not listed here has not been compared with transformers, and is refused.
+All others are refused, because their results have not been compared with transformers.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ def checked_header(file: Path) -> Header:
     """Return the header of a file that llmfw serves.
 
     Raises:
-        ModelError: the file is damaged; or it is one that llmfw does not serve: a part of a split model, a
-            projector of images, an adapter, or of another architecture, type of numbers or rotary scaling.
+        ModelError: the file is damaged, or is a part of a split model, an image projector or an adapter. Or
+            llmfw does not serve the file's architecture, number type or rotary scaling.
     """
     if SPLIT.search(file.name):
         raise _refused(
@@ -46,7 +46,7 @@ def checked_header(file: Path) -> Header:
 
 
 def architecture_of(header: Header) -> str:
-    """Return the architecture in llama.cpp's terms."""
+    """Return llama.cpp's name of the architecture."""
     return str(header.metadata.get("general.architecture"))
 
 
@@ -91,7 +91,10 @@ def _check_types(file: Path, header: Header) -> None:
 
 
 def _check_rotary(file: Path, header: Header) -> None:
-    """Refuse factors of a rotary embedding, which transformers does not take from GGUF: long texts would be garbled."""
+    """Refuse rotary factors, which transformers does not read from GGUF.
+
+    Without them, long texts would be garbled.
+    """
     for name in header.tensors:
         if name.startswith("rope_factors"):
             raise _refused(

@@ -1,4 +1,4 @@
-"""Makes the tokenizer files of a GGUF file's vocabulary, by transformers' converters."""
+"""Makes tokenizer files from a GGUF file's vocabulary, with transformers' converters."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from .header import Header
 
 SENTENCEPIECE, BYTE_LEVEL = "llama", "gpt2"
 OWN_SPLITS = ("gpt-2", "gpt2")
-"""Ways to split text that transformers' byte-level tokenizer has without a pattern."""
+"""Ways to split text for which transformers' byte-level tokenizer needs no pattern."""
 
 
 def write_tokenizer(file: Path, folder: Path, header: Header) -> None:
     """Write tokenizer.json, tokenizer_config.json and the chat template into a folder.
 
     Raises:
-        ModelError: the file has no vocabulary, or one of a kind that transformers would tokenize otherwise; or
+        ModelError: the file has no vocabulary, transformers would split text differently from llama.cpp, or
             transformers is older than 5.18.
     """
     from transformers import AutoTokenizer
@@ -45,7 +45,10 @@ def _check(file: Path, header: Header) -> None:
 
 
 def _splits(file: Path) -> Collection[str]:
-    """Return the ways to split text that transformers knows. Raises ModelError if it has no list of them."""
+    """Return the names of the ways to split text that transformers knows.
+
+    Raises ModelError if it has no such list.
+    """
     import transformers
     from transformers.integrations.gguf import gguf_tokenizer_mapping
 

@@ -1,4 +1,4 @@
-"""The bundled weight loaders `safetensors` and `bin`: the formats of files that transformers reads itself."""
+"""The bundled weight loaders `safetensors` and `bin`, for the file formats that transformers reads."""
 
 from __future__ import annotations
 

@@ -16,7 +16,8 @@ from .folder_files import file_names, has_files
 
 FORMAT = "bin"
 PICKLE = b"\x80"
-"""First byte of a file in torch's older format, a bare pickle, which cannot be mapped. The newer one is a zip."""
+"""First byte of a file in torch's older format: a bare pickle, which cannot be mapped. The newer format is a
+zip."""
 
 
 def save(folder: Path, tensors: Mapping[str, torch.Tensor]) -> None:
@@ -25,9 +26,9 @@ def save(folder: Path, tensors: Mapping[str, torch.Tensor]) -> None:
 
 
 class BinLoader(WeightLoader):
-    """Reads `pytorch_model.bin`, or the shards of `pytorch_model.bin.index.json`, which torch pickled.
+    """Reads torch's pickled files: `pytorch_model.bin`, or the shards in `pytorch_model.bin.index.json`.
 
-    Unpickles tensors and containers only. A file that would call anything else is refused.
+    Unpickles only tensors and containers. Refuses a file that would call any other code.
     """
 
     transformers_format = "bin"
@@ -70,7 +71,7 @@ def _is_older(file: Path) -> bool:
 
 
 def _mapped(file: Path) -> dict[str, Any]:
-    """Return the contents of a file, mapped into memory. Raises ModelError if it cannot be read."""
+    """Return the contents of a file, mapped into memory. Raises ModelError if the file cannot be read."""
     try:
         found: dict[str, Any] = torch.load(file, map_location="cpu", weights_only=True, mmap=True)
     except Exception as error:  # torch raises many classes for damaged files

@@ -1,4 +1,4 @@
-"""What both formats have in common: a single file, or shards and an index that names them."""
+"""Finds the files of both formats: a single file, or shards and an index with the names of the shards."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from llmfw.core.model.files.checkpoint import WEIGHT_FILES, weight_files
 
 
 def has_files(folder: Path, file_format: str) -> bool:
-    """Return whether a folder has the single file of a format, or an index; they may be damaged."""
+    """Return whether a folder has the single file of a format, or an index. Does not check the file."""
     name = WEIGHT_FILES[file_format]
     return any(os.path.lexists(folder / each) for each in (name, f"{name}.index.json"))
 

@@ -63,7 +63,7 @@ class SafetensorsLoader(WeightLoader):
 
     @contextmanager
     def _naming_damage(self) -> Iterator[None]:
-        """Raise ModelError, which names the file, if safetensors cannot read one in the block."""
+        """Raise ModelError with the name of the file if safetensors cannot read a file in the block."""
         try:
             yield
         except (OSError, SafetensorError) as error:

@@ -61,5 +61,8 @@ class Draw:
 
 
 def is_held_out(value: object) -> bool:
-    """Return whether a value is held out from training. Unlike `hash`, the same on all runs and machines."""
+    """Return whether a value is held out from training.
+
+    Unlike `hash`, the result is the same on all machines.
+    """
     return hashlib.blake2b(repr(value).encode(), digest_size=1).digest()[0] % HELD_OUT_ONE_IN == 0

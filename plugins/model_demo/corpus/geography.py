@@ -152,7 +152,7 @@ def follow_up(draw: Draw) -> Exchange:
 
 
 def country_of(draw: Draw) -> Exchange:
-    """Make a question that asks which country a city is the capital of."""
+    """Make a question about a capital: which country does it belong to?"""
     row = draw.pick(COUNTRIES)
     wording = draw.wording(
         (

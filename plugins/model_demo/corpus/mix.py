@@ -48,7 +48,7 @@ SUBJECTS: dict[Maker, float] = {
     tools.unknown_request: 2,
 }
 
-# Exchanges that may come before another one: they are short, and need no tools and no system message.
+# Exchanges that may come before another exchange. They are short, and need no tools and no system message.
 _BEFORE = (
     geography.question,
     numbers.arithmetic,
@@ -118,7 +118,7 @@ def samples(draw: Draw) -> Iterator[Sample]:
 
 
 def copying_drills(draw: Draw) -> Iterator[Sample]:
-    """Yield samples in which many words are to be repeated, endlessly."""
+    """Yield, endlessly, samples in which the model has to repeat many words."""
     while True:
         yield single(draw, chat.long_echo, thinking=False)
 

@@ -1,7 +1,7 @@
 """Random names of people, places and things, most of them made up.
 
-A small model learns to copy strings only if it sees very many; it would memorize a list of twenty. So
-most names are built from syllables, and these lists only add some real ones.
+A small model learns to copy strings only from very many different strings; it would memorize a list of
+twenty. So most names are built from syllables, and the lists below only add some real names.
 """
 
 # ruff: noqa: SIM905 - a list of words reads better as one line of text

@@ -1,1 +1,4 @@
-"""`llmfw top`: the figures and the requests of a running server in a terminal, from the stream of the page's view Watch."""
+"""`llmfw top`: shows a running server's figures and requests in a terminal.
+
+Reads the stream of the page's view Watch.
+"""

@@ -1,4 +1,7 @@
-"""The options of `llmfw top`. Imports only click; the modules that do the work are imported when the command runs."""
+"""The options of `llmfw top`.
+
+Imports only click; the modules that do the work are imported when the command runs.
+"""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ def picture(
 
     Args:
         rates: figures of the last interval; None: there are none yet.
-        outputs: output tokens a second of the last intervals.
+        outputs: output tokens per second in each of the last intervals.
     """
     lines = [*_figures(frame, rates, outputs, width), ""]
     if frame.steps is not None:
@@ -34,19 +34,19 @@ def picture(
 
 
 def clean(text: str) -> str:
-    """Return a text without characters that a terminal would act on, as names of tenants are clients' texts."""
+    """Replace the characters that a terminal would act on: clients choose the names of tenants."""
     return "".join(
         "\ufffd" if unicodedata.category(char) in ("Cc", "Cf", "Cs", "Zl", "Zp") else char for char in text
     )
 
 
 def fitted(line: str, width: int) -> str:
-    """Return the beginning of a line that takes at most `width` cells of a terminal; some characters take two."""
+    """Cut a line to at most `width` cells of a terminal. Some characters take two cells."""
     return line if cell_len(line) <= width else set_cell_size(line, width)
 
 
 def bar(share: float, width: int = BAR) -> str:
-    """Return a share of 0 to 1 as a bar."""
+    """Draw a share from 0 to 1 as a bar."""
     filled = round(width * min(1.0, max(0.0, share)))
     return "█" * filled + "░" * (width - filled)
 
@@ -85,7 +85,7 @@ def _of_batches(number: int) -> str:
 
 
 def _requests(steps: StepsView, room: int) -> Iterator[str]:
-    """Yield the table of requests: those that wait first, as they are what one looks for, then the running ones."""
+    """Yield the table of requests: first the waiting ones, which users look for, then the running ones."""
     waiting, running = list(steps.waiting), list(steps.running)
     for_waiting = min(len(waiting), max(1, (room - 2) // 2))
     for_running = max(0, room - 2 - for_waiting)

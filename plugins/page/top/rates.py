@@ -1,4 +1,4 @@
-"""What changed between two moments of an engine, per second."""
+"""Rates of an engine between two moments, per second."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ class Rates(msgspec.Struct, frozen=True):
 
     Attributes:
         output: generated tokens a second.
-        prompt: computed tokens of prompts a second, without those from the prefix cache.
+        prompt: computed prompt tokens a second, without tokens from the prefix cache.
         steps: steps a second.
-        cached_share: share of the tokens of started prompts that came from the prefix cache; None: none was started.
-        accepted_share: share of drafted tokens that were accepted; None: none was drafted.
-        busy_share: share of the time in which the engine had something to do; None: not known.
+        cached_share: share of the started prompts' tokens that came from the prefix cache; None if no prompt
+            started.
+        accepted_share: share of drafted tokens that were accepted; None if no token was drafted.
+        busy_share: share of the time in which the engine had work; None if not known.
     """
 
     output: float
@@ -33,7 +34,7 @@ class Rates(msgspec.Struct, frozen=True):
 
 
 class RateMeter:
-    """Computes rates from the counters of an engine, and keeps the last ones.
+    """Computes rates from an engine's counters, and keeps the last output rates.
 
     Attributes:
         outputs: `Rates.output` of the last intervals, at most HISTORY of them.
@@ -44,7 +45,7 @@ class RateMeter:
         self._before: tuple[float, EngineStats] | None = None
 
     def next(self, at: float, stats: EngineStats) -> Rates | None:
-        """Return the rates since the last call; None at the first one, and after a restart of the engine.
+        """Return the rates since the last call; None on the first call, and after a restart of the engine.
 
         Args:
             at: time in seconds since the epoch.

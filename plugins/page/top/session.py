@@ -1,4 +1,4 @@
-"""Shows picture after picture, until the server ends or the user does."""
+"""Shows the server's frames in the terminal, until the server ends or the user stops the command."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def watch(url: str, api_key: str | None, interval: float, once: bool) -> None:
     """Show a server's frames.
 
     Raises:
-        TopError: the server cannot be reached, refuses the stream, or breaks it off.
+        TopError: the server cannot be reached, refuses the stream, or closes it early.
     """
     meter = RateMeter()
     moments = at_intervals(frames(url, api_key), interval)
@@ -44,7 +44,7 @@ def watch(url: str, api_key: str | None, interval: float, once: bool) -> None:
 
 
 def at_intervals(stream: Iterator[Frame], seconds: float) -> Generator[Frame]:
-    """Yield the first frame, and then one for each interval, by the frames' own times."""
+    """Yield the first frame, and then one frame per interval, by the times in the frames."""
     due = float("-inf")
     for frame in stream:
         if frame.at >= due:

@@ -22,14 +22,14 @@ HINTS = {
 
 
 class TopError(LLMFWError):
-    """The server cannot be reached, or gives no frames."""
+    """The server cannot be reached, or sends no frames."""
 
 
 def frames(url: str, api_key: str | None) -> Iterator[Frame]:
-    """Yield the frames of a server, about ten a second, until it ends.
+    """Yield a server's frames, about ten a second, until the server ends.
 
     Raises:
-        TopError: the server cannot be reached, refuses the stream, or breaks it off.
+        TopError: the server cannot be reached, refuses the stream, or closes it early.
     """
     try:
         base = server_url(url)

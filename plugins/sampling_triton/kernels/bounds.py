@@ -1,14 +1,14 @@
-"""Bounds of the keys at which a row's top_k, its top_p and its draw are reached, from sums at some points.
+"""Computes bounds of the keys at which a row reaches top_k, top_p and its draw, from sums at some points.
 
-Let A(key) be the mass of all tokens of at least this key, and C(key) their number. A point is a key with its A
-and its C. The filters and the draw each ask for the largest key whose A (or C) exceeds a number:
+Let A(key) be the total mass of all tokens with at least this key, and C(key) their number. A point is a key
+with its A and its C. The filters and the draw each ask for the largest key whose A (or C) exceeds a number:
 
     top_k:  least = largest key with C > top_k - 1,                            rest = A(least)
     top_p:  least = largest key with A > rest - max(1, int(rest - top_p · whole + 1)),  kept = A(least)
     min_p:  kept = min(kept, A(min_p · largest probability))
     draw:   the token's key = largest key with A > int(draw · kept)
 
-As A and C fall while the key rises, bounds of one number give bounds of the next one.
+A and C fall as the key rises, so bounds of one number give bounds of the next number.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ import triton.language as tl
 from .rows import LEAST_KEY, SLOTS
 
 NUM_FIXED, NUM_DRAW, NUM_TOP = tl.constexpr(2), tl.constexpr(9), tl.constexpr(7)
-"""Points of a row: the least key and that of min_p; those for the draw; and those for top_p and for top_k each, in
-this order."""
+"""Numbers of a row's points, in this order: two fixed points (the least key, and the key of min_p), the
+points for the draw, and the points for top_p and top_k each."""
 
 
 @triton.jit
 def top_p_number(rest, is_limited, top_p):
-    """Return the number that A exceeds at the least key that top_p keeps.
+    """Return the number for top_p: top_p keeps keys down to the largest key whose A exceeds this number.
 
     Rounds as `sample_selected` does, in float64 and toward zero.
     """
@@ -36,13 +36,16 @@ def top_p_number(rest, is_limited, top_p):
 
 @triton.jit
 def draw_number(draw, kept):
-    """Return the number that A exceeds at the key of the token."""
+    """Return the number for the draw: the token's key is the largest key whose A exceeds this number."""
     return (draw * kept.to(tl.float64)).to(tl.int32)
 
 
 @triton.jit
 def between(keys, sums, valid, smallest, largest, high):
-    """Return the keys [low, high) among which A or C exceeds a number between `smallest` and `largest`."""
+    """Return bounds [low, high) of the largest key whose A or C exceeds a number.
+
+    The number is between `smallest` and `largest`.
+    """
     low = tl.max(tl.where(valid & (sums > largest), keys, LEAST_KEY), axis=0)
     return low, tl.min(tl.where(valid & (sums <= smallest), keys, high), axis=0)
 
@@ -56,7 +59,10 @@ def sums_at_ends(sums, valid, smallest, largest, values, total):
 
 @triton.jit
 def load_points(record, HAS_TOP_K: tl.constexpr):
-    """Load the points of a row's record, those for top_k only if HAS_TOP_K: keys, A and C, and which of them are points: [SLOTS] each."""
+    """Load the points of a row's record: keys, A, C, and whether each slot is a point: [SLOTS] each.
+
+    The points for top_k are loaded only if HAS_TOP_K.
+    """
     slot = tl.arange(0, SLOTS)
     valid = slot < NUM_FIXED + NUM_DRAW + (1 + HAS_TOP_K) * NUM_TOP
     keys = tl.load(record + slot, mask=valid, other=0)
@@ -66,18 +72,18 @@ def load_points(record, HAS_TOP_K: tl.constexpr):
 
 @triton.jit
 def bound(record, high, draw, top_k, top_p, vocab_size, HAS_TOP_K: tl.constexpr):
-    """Return bounds of the three keys, as `low` and `high`, of the draw, top_p and top_k.
+    """Return bounds (`low` and `high`) of three keys: of the draw, of top_p and of top_k.
 
-    The bounds are both the least key if a filter keeps everything.
+    If a filter keeps everything, both of its bounds are the least key.
 
     Args:
         record: record of the row.
-        high: a key above all of the row's.
+        high: a key above all keys of the row.
         draw, top_k, top_p: parameters of the row.
     """
     keys, masses, counts, valid = load_points(record, HAS_TOP_K)
     total = tl.load(record + SLOTS)
-    most, least = total, total  # of the mass that top_k leaves
+    most, least = total, total  # bounds of the mass that top_k keeps
     k_low, k_high = LEAST_KEY, LEAST_KEY
     is_limited = top_k < vocab_size
     if HAS_TOP_K:

@@ -27,15 +27,15 @@ def key_mass(key):
 
 @triton.jit
 def find_key(keys, num, low, high, at_low, at_high, number, COUNTS: tl.constexpr, BLOCK: tl.constexpr):
-    """Return the largest key whose A (or C, if COUNTS) exceeds a number, A above this key, and A at it.
+    """Return the largest key whose A (C if COUNTS) exceeds a number, A (C) above the key, and A (C) at it.
 
-    Each round tries several keys, and moves the bounds to keys that tokens have, so that the number of rounds
-    falls with the number of different keys.
+    Each round tries several keys, and moves the bounds to keys of tokens. So fewer different keys need fewer
+    rounds.
 
     Args:
-        keys: keys of `num` candidates, among them all within the bounds.
-        low, high: bounds of the key: [low, high). Without a key in them, `low` is returned.
-        at_low, at_high: A at the bounds; at_low > number >= at_high.
+        keys: keys of `num` candidates, which include all tokens within the bounds.
+        low, high: bounds of the key: [low, high). If no key is within the bounds, `low` is returned.
+        at_low, at_high: A (or C) at the bounds; at_low > number >= at_high.
     """
     top = high
     beyond = at_high
@@ -73,7 +73,7 @@ def mass_between(keys, num, low, high, BLOCK: tl.constexpr):
 
 @triton.jit
 def nth_id(keys, ids, num, wanted, nth, BLOCK: tl.constexpr):
-    """Return the nth smallest id, from 0, of the candidates of a key."""
+    """Return the nth smallest id (counted from 0) of the candidates with the key `wanted`."""
     low = tl.full([], NO_KEY, tl.int32)
     high = tl.full([], -1, tl.int32)
     for first in range(0, num, BLOCK):
@@ -102,7 +102,7 @@ def nth_id(keys, ids, num, wanted, nth, BLOCK: tl.constexpr):
 
 @triton.jit
 def find_mass(points, masses, valid, whole, high, keys, num, number, BLOCK: tl.constexpr):
-    """Return the largest key whose A exceeds a number, A above this key, and A at it."""
+    """Return the largest key whose A exceeds a number, A above the key, and A at the key."""
     low, end = between(points, masses, valid, number, number, high)
     at_low, at_end = sums_at_ends(masses, valid, number, number, masses, whole)
     return find_key(keys, num, low, end, at_low, at_end, number, False, BLOCK)

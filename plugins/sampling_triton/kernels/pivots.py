@@ -1,10 +1,13 @@
-"""Chooses the points of a row, at which masses are then added up exactly, by a sample of the row's tokens.
+"""Chooses the points of a row from a sample of the row's tokens.
 
-The choice decides how many candidates are left between the points, and not which token is drawn.
+A later kernel adds up masses at the points exactly.
 
-A sample of every `scale`th token tells the mass below a key: `scale` times that of the sampled tokens. If the true
-mass is n, the estimate has a standard deviation of at most sqrt(scale · mass of the key · n), as no token below
-the key has a larger mass. So where few tokens have most of the mass, the bounds include these tokens.
+The choice affects how many candidates are left between the points, but not which token is drawn.
+
+The sample has every `scale`th token. The estimated mass below a key is `scale` times the mass of the sampled
+tokens below the key. If the true mass is n, the estimate has a standard deviation of at most
+sqrt(scale · mass of the key · n), because no token below the key has a larger mass. So if few tokens have
+most of the mass, the bounds include these tokens.
 """
 
 from __future__ import annotations
@@ -27,7 +30,7 @@ from .rows import (
 )
 
 DEVIATIONS = tl.constexpr(3.5)
-"""Standard deviations by which an estimate may be off before a bound is wrong, which costs time only."""
+"""Error of an estimate, in standard deviations, that makes a bound wrong. A wrong bound only costs time."""
 
 NUM_ROUNDS = tl.constexpr(4)
 NUM_PIVOTS = tl.constexpr(8)
@@ -35,14 +38,14 @@ NUM_PIVOTS = tl.constexpr(8)
 
 @triton.jit
 def deviation(scale, key, mass):
-    """Return how far an estimate of a mass below a key may be off."""
+    """Return the largest expected error of an estimated mass below a key."""
     one = key.to(tl.float32, bitcast=True) * ONE
     return DEVIATIONS * tl.sqrt(scale * one * tl.maximum(mass, 1.0))
 
 
 @triton.jit
 def spread(low, high):
-    """Return keys between two keys: [NUM_PIVOTS]."""
+    """Return evenly spaced keys between two keys: [NUM_PIVOTS]."""
     return low + (high - low) * (tl.arange(0, NUM_PIVOTS) + 1) // (NUM_PIVOTS + 1)
 
 
@@ -54,7 +57,7 @@ def mass_below(keys, masses, scale, key):
 
 @triton.jit
 def mass_band(keys, masses, scale, high, fewest, most):
-    """Return keys [low, high) between which the mass below a key reaches a number from `fewest` to `most`."""
+    """Return bounds [low, high) of the key below which the mass reaches a number from `fewest` to `most`."""
     low = tl.full([], LEAST_KEY, tl.int32)
     fewest = tl.maximum(fewest, 1.0)
     most = tl.maximum(most, fewest)
@@ -70,7 +73,7 @@ def mass_band(keys, masses, scale, high, fewest, most):
 
 @triton.jit
 def count_band(keys, scale, high, count):
-    """Return keys [low, high) between which the number of tokens of at least a key reaches `count`."""
+    """Return bounds [low, high) of the largest key that at least `count` tokens reach."""
     low = tl.full([], LEAST_KEY, tl.int32)
     margin = DEVIATIONS * tl.sqrt(scale * count)
     for _ in tl.static_range(NUM_ROUNDS):
@@ -83,7 +86,7 @@ def count_band(keys, scale, high, count):
 
 @triton.jit
 def evenly(low, high, place, NUM: tl.constexpr):
-    """Return one of NUM keys from `low` to `high`."""
+    """Return the key at index `place` of NUM evenly spaced keys from `low` to `high`."""
     return low + (high - low) * tl.minimum(tl.maximum(place, 0), NUM - 1) // (NUM - 1)
 
 
@@ -139,7 +142,7 @@ def pivots_kernel(
     is_cut = share < 1.0
     cut = tl.minimum(share, 1.0)
     p_low, p_high = mass_band(keys, masses, scale, high, ONE - rest_most * cut, ONE - rest_least * cut)
-    last = p_high.to(tl.float32, bitcast=True) * ONE  # what top_p may keep beyond its share
+    last = p_high.to(tl.float32, bitcast=True) * ONE  # largest mass that top_p may keep beyond its share
     kept_most = tl.where(is_cut, tl.minimum(rest_most * cut + last, rest_most), rest_most)
     kept_least = rest_least * cut
     p_low, p_high = tl.where(is_cut, p_low, LEAST_KEY), tl.where(is_cut, p_high, LEAST_KEY + 1)

@@ -1,4 +1,4 @@
-"""The passes over all logits that follow the choice of points: sums at the points, and the candidates between them."""
+"""The two passes over all logits after the choice of points: one adds up sums, one lists the candidates."""
 
 from __future__ import annotations
 
@@ -19,9 +19,11 @@ def points_kernel(
     HAS_TOP_K: tl.constexpr,
     CHUNK: tl.constexpr,
 ):
-    """Add a chunk's mass of at least each point, and its number of such tokens, to the record. Grid: (rows, chunks).
+    """Add the mass and the number of a chunk's tokens at or above each point to the record.
 
-    Counts are needed for top_k alone.
+    Grid: (rows, chunks).
+
+    Only top_k needs the numbers.
     """
     row = tl.program_id(0).to(tl.int64)
     record = records + row * ROW_WORDS

@@ -1,9 +1,10 @@
-"""What all sampling kernels share: the softmax of a row that several programs compute in chunks.
+"""Functions that all sampling kernels share: the softmax of a row, which several programs compute in chunks.
 
-A row is split into chunks of CHUNK tokens, whatever the number of rows. So the floating-point sum of a row is
-always added up in the same order, and a row's probabilities do not depend on the other rows. A probability p
-has a mass, p · 2**30 rounded to an integer, and a key: its bits, read as an integer, which have the order of
-the probabilities. Kernels must be compiled without fused multiply-adds, to round as torch does.
+A row is split into chunks of CHUNK tokens, independent of the number of rows. So the floating-point sum of a
+row is always added up in the same order, and a row's probabilities do not depend on the other rows. A
+probability p has a mass and a key. The mass is p · 2**30, rounded to an integer. The key is the bits of p,
+read as an integer; keys have the same order as probabilities. Kernels must be compiled without fused
+multiply-adds, to round as torch does.
 """
 
 from __future__ import annotations
@@ -20,23 +21,26 @@ LEAST_KEY = tl.constexpr((127 - 31) << 23)
 SLOTS = tl.constexpr(32)
 NUM_CANDIDATES, MOST, LIKELIEST = tl.constexpr(96), tl.constexpr(97), tl.constexpr(98)
 ROW_WORDS = tl.constexpr(128)
-"""Integers of a row's record: keys, masses and counts of SLOTS points each; the number of candidates; and the bits
-of the largest scaled logit and of the largest probability. These two are computed once: another kernel could add up
-a row's chunks in another order, and would have other keys."""
+"""Integers of a row's record: keys, masses and counts of SLOTS points each; the number of candidates; and the
+bits of the largest scaled logit and of the largest probability. The last two are computed once: another
+kernel could add up a row's chunks in another order, and get other keys."""
 
 
 @triton.jit
 def mass_of(p):
-    """Round p · 2**30 to the nearest integer, and halves to even."""
+    """Round p · 2**30 to the nearest integer, halves to the even integer."""
     scaled = p * ONE
-    # Adding 2**23 leaves no bits for a fraction. Larger numbers have none.
+    # Adding 2**23 leaves no bits for a fraction. Numbers from 2**23 on have no fraction.
     rounded = (scaled + 8388608.0) - 8388608.0
     return tl.where(scaled < 8388608.0, rounded, scaled).to(tl.int32)
 
 
 @triton.jit
 def scaled_logits(logits, temperature, row, place, inside, row_stride):
-    """Load logits of a row and divide them by its temperature; those not `inside` are -inf."""
+    """Load logits of a row and divide them by the row's temperature.
+
+    Logits that are not `inside` become -inf.
+    """
     factor = 1.0 / tl.load(temperature + row)
     return (
         tl.load(logits + row * row_stride + place, mask=inside, other=float("-inf")).to(tl.float32) * factor
@@ -67,9 +71,9 @@ def summarize_kernel(
 
 @triton.jit
 def chunk_totals(largest, total, row, num_chunks, CHUNKS: tl.constexpr):
-    """Return a row's largest scaled logit, and each chunk's sum of exp(scaled logit - that): [CHUNKS].
+    """Return a row's largest scaled logit, and each chunk's sum of exp(scaled logit - largest): [CHUNKS].
 
-    The sums hold NaN if the row has no softmax: if it has NaN or infinity, or nothing but -inf.
+    The sums contain NaN if the row has no softmax: it has NaN or infinity, or only -inf.
     """
     chunk = tl.arange(0, CHUNKS)
     inside = chunk < num_chunks
@@ -81,27 +85,30 @@ def chunk_totals(largest, total, row, num_chunks, CHUNKS: tl.constexpr):
 
 @triton.jit
 def normalizer(largest, total, row, num_chunks, CHUNKS: tl.constexpr):
-    """Return a row's largest scaled logit and its largest probability, which is NaN without a softmax."""
+    """Return a row's largest scaled logit and its largest probability (NaN if the row has no softmax)."""
     most, sums = chunk_totals(largest, total, row, num_chunks, CHUNKS)
     return most, 1.0 / tl.sum(sums, axis=0)
 
 
 @triton.jit
 def largest_probability(likeliest, vocab_size):
-    """Replace NaN by the probability that all tokens get in a row without a softmax."""
+    """Replace NaN by 1 / vocab_size: in a row without a softmax, all tokens are equally likely."""
     return tl.where(likeliest >= 0, likeliest, 1.0 / vocab_size)
 
 
 @triton.jit
 def probabilities(logits, temperature, row, place, inside, row_stride, most, likeliest, given):
-    """Return probabilities of a row's tokens; `given` in a row without a softmax."""
+    """Return the probabilities of a row's tokens; `given` for each token if the row has no softmax."""
     scaled = scaled_logits(logits, temperature, row, place, inside, row_stride)
     return tl.where(likeliest >= 0, tl.exp(scaled - most) * likeliest, given)
 
 
 @triton.jit
 def chunk_keys(logits, temperature, record, row, chunk, vocab_size, row_stride, CHUNK: tl.constexpr):
-    """Return keys and masses of a chunk's tokens, -1 and 0 beyond the vocabulary, and a key above all of the row's."""
+    """Return keys and masses of a chunk's tokens, and a key above all of the row's keys.
+
+    Beyond the vocabulary, the key is -1 and the mass 0.
+    """
     most = tl.load(record + MOST).to(tl.float32, bitcast=True)
     likeliest = tl.load(record + LIKELIEST).to(tl.float32, bitcast=True)
     given = largest_probability(likeliest, vocab_size)

@@ -24,7 +24,7 @@ def unfiltered_kernel(
 ):
     """Find the first token, by id, at which the cumulative mass exceeds draw × total. Grid: (rows,).
 
-    The masses of chunks add up to about 2**30, and so do those of the tokens within the chunk.
+    The masses of all chunks add up to about 2**30, and so do the masses of all tokens within a chunk.
     """
     row = tl.program_id(0).to(tl.int64)
     _, sums = chunk_totals(largest, total, row, num_chunks, CHUNKS)

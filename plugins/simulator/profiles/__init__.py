@@ -3,14 +3,14 @@
     weights       bytes of all weights except the embedding table, in bf16: read once per step
     arithmetic    2 FLOP per weight and token; 4 FLOP per pair of tokens, query head and head dimension
     context       bytes of a token's keys and values, for each token that is read
-    all-reduce    with several GPUs, two per layer, of the hidden state in bf16, over a ring; plus 10 µs each
+    all-reduce    with several GPUs: two per layer, of the hidden state in bf16, over a ring, plus 10 µs each
 
-A step's matrix products take the longer of reading the weights and computing. The rates of an H200 were
-measured: a copy reached 4.3 TB/s, and the product of two 8192×8192 matrices of random bf16 values reached 788
-TFLOP/s. For an H100, the memory rate is 0.9 of the 3.35 TB/s in its data sheet, and the arithmetic rate is
-that of the H200, which has the same chip. Profiles assume that steps reach 0.8 of the memory rate and 0.7 of
-the arithmetic rate, as good engines do. The host's 1 ms overlaps with the device's work, as in llmfw's loop
-on a GPU.
+A step's matrix products take the longer of two times: reading the weights, and computing. The rates of an
+H200 were measured: a copy reached 4.3 TB/s, and the product of two 8192×8192 matrices of random bf16 values
+reached 788 TFLOP/s. For an H100, the memory rate is 0.9 of the 3.35 TB/s in its data sheet, and the
+arithmetic rate is the H200's, because the chip is the same. Profiles assume that steps reach 0.8 of the
+memory rate and 0.7 of the arithmetic rate, as good engines do. The host takes 1 ms per step, which overlaps
+with the device's work, as in llmfw's loop on a GPU.
 
 `llmfw simulate --fit` measures a profile instead.
 """
@@ -108,7 +108,7 @@ def named_profile(name: str) -> Profile:
 
 
 def _all_reduces(model: Model, machine: Machine) -> tuple[float, float]:
-    """Return the seconds that all-reduces take per token, and additionally per step."""
+    """Return the time of the all-reduces in seconds: per token, and additionally per step."""
     if machine.count == 1:
         return 0.0, 0.0
     passes = 2 * (machine.count - 1) / machine.count
