@@ -95,7 +95,7 @@ class PluginGroup(LazyGroup):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return the command that is meant. For a command of another server, the error says what to use here."""
+        """Return the command that is meant. For another server's command, the error names a substitute."""
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
@@ -131,13 +131,13 @@ class PluginGroup(LazyGroup):
     def _add_plugin_commands(self, ctx: click.Context) -> None:
         if not self._has_plugin_commands:
             self._has_plugin_commands = True
-            from .settings.loaded_plugins import plugins_of  # brings what finds plugins
+            from .settings.loaded_plugins import plugins_of  # imports the search for plugins
 
             plugins_of(ctx).add_commands(self)
 
 
 def shows_tracebacks() -> bool:
-    """Return whether LLMFW_STRICT_PLUGINS is set, so that an author sees what a plugin raises."""
+    """Return whether LLMFW_STRICT_PLUGINS is set, so that authors see the tracebacks of their plugins."""
     return os.environ.get("LLMFW_STRICT_PLUGINS", "0") not in ("", "0")
 
 

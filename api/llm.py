@@ -108,7 +108,7 @@ class LLM:
         else:
             self._load_with_config_file(config, model, chat_template, request_fields, settings)
         self._loop = asyncio.new_event_loop()
-        # A loop of its own in a thread of its own: the caller may have one that runs already, as notebooks do.
+        # A separate event loop in a separate thread: the caller may already run a loop, as notebooks do.
         self._thread = threading.Thread(target=self._loop.run_forever, name="llmfw-llm", daemon=True)
         self._thread.start()
         self._run(self._client.start())
@@ -245,7 +245,7 @@ class LLM:
         return self._run(self._generate(prompts, sampling or SamplingParams(), Asked(), terms, primed=False))
 
     def load_adapter(self, name: str, path: str | PathLike[str]) -> None:
-        """Load an adapter, in place of an earlier one of its name. Needs the setting `max_adapters`.
+        """Load an adapter. Replaces an adapter of the same name. Needs the setting `max_adapters`.
 
         Raises:
             RequestError: the adapter cannot be loaded.
@@ -332,7 +332,7 @@ class LLM:
         try:
             return result.result()
         except BaseException:
-            result.cancel()  # Ctrl-C: what still runs is aborted
+            result.cancel()  # Ctrl-C: abort the prompts that still run
             raise
 
 

@@ -40,7 +40,7 @@ def _stop(signum: int, frame: object) -> None:
 
 
 def clash() -> str | None:
-    """Return what to do if the other project's package is installed; else None."""
+    """Return advice if the other project's package is installed; else None."""
     from importlib.metadata import PackageNotFoundError, version  # takes as long as all other imports here
 
     try:

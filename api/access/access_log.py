@@ -50,7 +50,7 @@ class AccessLog:
 def access_fields(
     scope: HTTPScope, status: int, tenant: str, request_id: str, redact: Redaction
 ) -> dict[str, Any]:
-    """Return what the log says about a request: client, method, path with query, version of HTTP, status and, if
+    """Return the log's fields of a request: client, method, path with query, version of HTTP, status and, if
     known, tenant and request id.
 
     The values of query parameters are hidden.

@@ -30,15 +30,15 @@ TWO_KEYS = "the headers 'authorization' and 'x-api-key' have different keys; sen
 class ApiKey:
     """ASGI middleware that refuses connections without a valid key, and sets the client's tenant and scopes.
 
-    Clients send a key as `Authorization: Bearer KEY`, or, with Anthropic's SDKs, as `x-api-key: KEY`. A request
-    with two different keys is refused: a proxy might read another one than this server.
+    Clients send a key as `Authorization: Bearer KEY`, or, with Anthropic's SDKs, as `x-api-key: KEY`. A
+    request with two different keys is refused, because a proxy might read a different key than this server.
 
     Args:
         keys: the accepted keys.
         public: paths that need no key.
         others: authenticators of plugins, which are asked about requests without a valid key.
-        loads: loads of the tenants, which learn the limits that authenticators give them. Replies to a tenant with
-            rates say what is left of them.
+        loads: loads of the tenants; receive the limits that authenticators set. Replies to a tenant with
+            rates have headers with the amounts left.
     """
 
     def __init__(

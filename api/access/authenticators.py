@@ -1,4 +1,4 @@
-"""Asks the authenticators of plugins who sends a request. Nothing that goes wrong lets a request pass."""
+"""Asks plugins' authenticators which client sent a request. A failure never lets a request pass."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Authenticators:
         self._timeout_s = timeout_s
 
     async def ask(self, headers: Iterable[tuple[bytes, bytes]]) -> Known | Refusal | None:
-        """Return the client that sends a request with these headers, a refusal, or None if it is not recognized.
+        """Return the client that sent these headers, a refusal, or None if no authenticator knows the client.
 
         Raises:
             ComponentFailedError: an authenticator failed.
@@ -73,7 +73,7 @@ class Authenticators:
         return None
 
     async def _ask(self, each: InUse, credentials: Credentials, digest: bytes) -> Known | Refusal | None:
-        """Ask one authenticator, and keep its answer if it may be kept."""
+        """Ask one authenticator. Keeps a principal until it expires, if it has an expiry time."""
         answer = await self._answer(each, credentials)
         try:
             check_answer(answer)
@@ -89,7 +89,7 @@ class Authenticators:
         return _known(each, answer)
 
     async def _answer(self, each: InUse, credentials: Credentials) -> Any:
-        """Wait for the answer of an authenticator. One that ignores its cancellation is left behind."""
+        """Wait for the answer of an authenticator. If it ignores its cancellation, leave it running."""
         each.calls.count += 1
         begun = time.perf_counter()
         task = asyncio.ensure_future(_outcome(each.component, credentials))
@@ -115,8 +115,9 @@ def build_authenticators(config: ServerConfig, registry: Registry) -> Authentica
     """Build the authenticators that `--authenticators` names.
 
     Raises:
-        ConfigError: an authenticator is unknown or cannot work, an option is wrong, or is for one that is not
-            chosen, two have one name, or the only API key has no name.
+        ConfigError: an authenticator is unknown or cannot work; an option is wrong, or belongs to an
+            authenticator that is not chosen; two authenticators have the same name; or the only API key has
+            no name.
     """
     entries = choose(registry, KIND, config.authenticators).entries
     names = [name for entry in entries for name in (entry.name, entry.full_name)]
@@ -151,7 +152,7 @@ def _credentials(headers: Iterable[tuple[bytes, bytes]], names: Sequence[str]) -
 
 
 async def _outcome(component: Authenticator, credentials: Credentials) -> tuple[Any, Exception | None]:
-    """Return the answer of an authenticator, or what it raised: a SystemExit in a task would end the process."""
+    """Return an authenticator's answer or its exception: a SystemExit in a task would end the process."""
     try:
         return await component.authenticate(credentials), None
     except BaseException as error:  # noqa: BLE001 - a plugin may raise anything; it is logged

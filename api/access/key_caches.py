@@ -1,7 +1,8 @@
-"""Keeps the cached prefixes of API keys apart, so that no key finds out what another one has sent.
+"""Keeps the cached prefixes of API keys apart, so that no client can find out the prompts of another key.
 
-The number of cached tokens in a reply would tell, token by token. A cached prefix belongs to the requests with its
-salt. So the salt of a request with a named key, or of an authenticator's tenant, becomes "TENANT\\x1fSALT".
+Without this, the number of cached tokens in a reply would reveal such a prompt, token by token. A cached
+prefix belongs to the requests with its salt. So the salt of a request with a named key, or of an
+authenticator's tenant, becomes "TENANT\\x1fSALT".
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ _BETWEEN = "\x1f"  # not in the name of a tenant
 
 
 def salt_of_key(tenant: str, salt: str) -> str:
-    """Return the salt in the engine of a tenant's requests with this `cache_salt`."""
+    """Return the salt that the engine uses for a tenant's requests with this `cache_salt`."""
     return f"{tenant}{_BETWEEN}{salt}"
 
 
 def parts_of(salt: str) -> tuple[str, str]:
-    """Return the tenant and the `cache_salt` of a salt in the engine; "" for no tenant."""
+    """Split a salt of the engine into the tenant ("" if there is none) and the `cache_salt`."""
     tenant, between, own = salt.partition(_BETWEEN)
     return (tenant, own) if between else ("", salt)
 
@@ -35,6 +36,6 @@ class KeyCaches(ForwardingEngineClient):
         salt = request.cache_salt
         if request.tenant_is_key:
             request = msgspec.structs.replace(request, cache_salt=salt_of_key(request.tenant, salt))
-        elif _BETWEEN in salt:  # must not be taken for that of a key
+        elif _BETWEEN in salt:  # must not be mistaken for a key's salt
             request = msgspec.structs.replace(request, cache_salt=salt_of_key("", salt))
         return super().generate(request)

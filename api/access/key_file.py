@@ -28,7 +28,7 @@ class KeyLines(msgspec.Struct, frozen=True):
     """The content of a key file.
 
     Attributes:
-        keys: the keys, in the order of their lines; those of a file of admin keys have no names.
+        keys: the keys, in the order of their lines; admin keys have no names.
         warnings: messages about problems of the file that do not prevent its use.
     """
 

@@ -14,8 +14,8 @@ def parse_limits(words: Iterable[str]) -> TenantLimits | None:
     """Return the limits that words of the form `NAME=NUMBER` give; None if there are no words.
 
     Raises:
-        ConfigError: a word is something else, a name comes twice, or a number is out of range. The message shows
-            names of limits only, because anything else may be a part of a key.
+        ConfigError: a word has another form, a name comes twice, or a number is out of range. The message
+            shows names of limits only, because anything else may be a part of a key.
     """
     found: dict[str, int] = {}
     for word in words:

@@ -11,7 +11,7 @@ PREFIX = "scopes="
 
 
 def parse_scopes(text: str) -> frozenset[str]:
-    """Return the scopes that a text lists, which starts with PREFIX: `scopes=NAME,NAME`.
+    """Return the scopes in a text that starts with PREFIX: `scopes=NAME,NAME`.
 
     Raises:
         ConfigError: a name is missing or unknown. The message shows short words of letters only, because anything
@@ -25,7 +25,7 @@ def parse_scopes(text: str) -> frozenset[str]:
 
 
 def _problem(name: str) -> str:
-    """Return why a name is not a scope that a key can have, and what to do."""
+    """Return the reason why a key cannot have a scope of this name, and the remedy."""
     if name == ADMIN_SCOPE:
         return f"a key cannot have the scope {name!r}; write administrators' keys in --admin-api-key-file"
     if not name:

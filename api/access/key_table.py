@@ -81,7 +81,7 @@ class Keys:
         return None if client is None else client.tenant
 
     def limits_of(self, tenant: str) -> TenantLimits | None:
-        """Return the limits of a tenant; None if it has none, or has no key."""
+        """Return the limits of a tenant; None if the tenant has no limits or no key."""
         return self._limits.get(tenant)
 
     def _limit(self, tenant: str, limits: TenantLimits | None) -> None:

@@ -1,7 +1,7 @@
 """Parses API keys: the key itself, or its SHA-256 digest as `sha256:HEX`.
 
 The server stores only digests. SHA-256 without salt or stretching is enough for long random keys, because an
-attacker cannot try 2^128 of them. It is not enough for short keys, so the server warns about those.
+attacker cannot try 2^128 of them. SHA-256 is not enough for short keys, so the server warns about short keys.
 """
 
 from __future__ import annotations

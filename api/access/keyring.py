@@ -77,7 +77,7 @@ class Keyring:
         return self._keys.tenant_of(key)
 
     def limits_of(self, tenant: str) -> TenantLimits | None:
-        """Return the limits of a tenant's keys; None if it has none, or has no key."""
+        """Return the limits of a tenant's keys; None if the tenant has no limits or no key."""
         return self._keys.limits_of(tenant)
 
     def is_admin(self, tenant: str, scopes: frozenset[str] | None) -> bool:
@@ -87,8 +87,8 @@ class Keyring:
         has no administrator, because the prefix cache and the traces show what each tenant has sent.
 
         Args:
-            scopes: scopes of the client; None: all. A client with limited scopes is not an administrator, also if
-                the other tenants lose their keys while its request runs.
+            scopes: scopes of the client; None: all. A client with limited scopes is not an administrator,
+                even if the other tenants lose their keys while its request runs.
         """
         if tenant == ADMIN:
             return True
@@ -113,7 +113,7 @@ class Keyring:
             logger.info("There is no file of API keys to read again; the keys of the settings stay")
 
     async def reload(self) -> None:
-        """Reload the key files now; raise ConfigError if one is invalid, and keep the old keys."""
+        """Reload the key files now; if a file is invalid, keep the old keys and raise ConfigError."""
         await self._watch.reload()
 
     async def close(self) -> None:
@@ -149,7 +149,7 @@ class Keyring:
         return keys
 
     def _check_administrator(self, keys: Keys) -> None:
-        """Raise ConfigError if the only tenant would be the administrator, but a key of it has scopes."""
+        """Raise ConfigError if the only tenant would be the administrator, but has a key with scopes."""
         if keys.has_scopes and len(keys.tenants) == 1 and not (self.has_admin or self.has_others):
             raise ConfigError(
                 f"a key of tenant {next(iter(keys.tenants))!r} has scopes, but the only tenant of a server without an "

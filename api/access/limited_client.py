@@ -1,8 +1,8 @@
 """An engine client that holds each tenant to its limits.
 
 Requests per minute and tokens per minute are counted here, in the API process, where all requests of a tenant
-pass: those of routes, of plugins, of batches and of background responses. Limits on requests at once go with
-each request to the engine, which counts them together with its queue.
+pass: from routes, plugins, batches and background responses. Limits on requests at once go with each request
+to the engine, which counts them together with its queue.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ R = TypeVar("R", Request, EmbedRequest)
 class LimitedEngineClient(ForwardingEngineClient):
     """Passes requests to another client, if the limits of their tenants allow.
 
-    Beyond a rate, a request is refused, and a deferrable one waits. Only tenants with a key or a principal have
-    limits. Requests of others go to the other client as they are.
+    If a rate is used up, requests are refused; deferrable requests wait instead. Only tenants with a key or a
+    principal have limits. Requests of all other tenants pass unchanged.
 
     Args:
         client: the other client.
@@ -43,7 +43,7 @@ class LimitedEngineClient(ForwardingEngineClient):
         """Send a request and yield its events.
 
         Raises:
-            RateLimitError: the tenant has used up a rate. Else as in `EngineClient.generate`.
+            RateLimitError: the tenant has used up a rate. Otherwise as in `EngineClient.generate`.
         """
         load = self._load_of(request)
         return self._client.generate(request) if load is None else self._limited(request, load)
@@ -54,8 +54,9 @@ class LimitedEngineClient(ForwardingEngineClient):
         return super().watched(request, watch)
 
     def seconds_until(self, request: Request) -> float:
-        """Return the seconds until the rates of a request's tenant allow it. Deferrable requests may be sent at any
-        time: they wait here."""
+        """Return the seconds until the tenant's rates allow a request. Deferrable requests may be sent at any
+        time: they wait here.
+        """
         load = None if request.deferrable else self._load_of(request)
         return 0.0 if load is None else load.seconds_until(len(request.prompt))
 
@@ -63,7 +64,7 @@ class LimitedEngineClient(ForwardingEngineClient):
         """Send a request and return its vectors.
 
         Raises:
-            RateLimitError: the tenant has used up a rate. Else as in `EngineClient.embed`.
+            RateLimitError: the tenant has used up a rate. Otherwise as in `EngineClient.embed`.
         """
         load = self._load_of(request)
         if load is None:
@@ -103,7 +104,7 @@ async def _counted(request: Request | EmbedRequest, load: TenantLoad, num_tokens
 
 
 def _with_limits(request: R, load: TenantLoad) -> R:
-    """Return a request with the limits that the engine enforces. Deferrable requests are held to them here."""
+    """Add the engine's limits to a request. For deferrable requests, this client enforces the limits."""
     limits = load.limits
     if request.deferrable or (limits.max_requests is None and limits.max_queued_requests is None):
         return request

@@ -1,4 +1,4 @@
-"""Keeps what authenticators answered, for as long as the principals allow."""
+"""Keeps the answers of authenticators until the principals expire."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ class Known(msgspec.Struct, frozen=True):
 
 class _Kept(msgspec.Struct, frozen=True):
     client: Known
-    expires_at: float  # on the clock of the day
-    ends: float  # on the monotonic clock, in case the other one is set back
+    expires_at: float  # wall-clock time
+    ends: float  # monotonic time, in case the wall clock is set back
 
 
 class KeptPrincipals:
     """Clients by the digest of the credentials, until they expire. The credentials are not kept.
 
     Args:
-        now: clock of the day, in seconds since the epoch.
+        now: wall clock, in seconds since the epoch.
         clock: monotonic clock.
     """
 
@@ -51,7 +51,7 @@ class KeptPrincipals:
         self._kept: OrderedDict[bytes, _Kept] = OrderedDict()
 
     def find(self, digest: bytes) -> Known | None:
-        """Return the client of credentials; None if there is none, or not any more."""
+        """Return the client of credentials; None if they are unknown or have expired."""
         found = self._kept.get(digest)
         if found is None:
             return None
@@ -74,5 +74,5 @@ class KeptPrincipals:
 
 
 def digest_of(credentials: Credentials) -> bytes:
-    """Return a digest that only equal credentials have."""
+    """Return a digest of credentials; different credentials have different digests."""
     return hashlib.sha256(msgspec.msgpack.encode(credentials)).digest()

@@ -1,4 +1,4 @@
-"""A token bucket: it limits what is used per minute, and knows when there will be some again. No clock."""
+"""A token bucket: limits the amount used per minute, and computes when more is available. Reads no clock."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ ROUNDING = 1e-6
 
 
 class RateBucket:
-    """What may be used now of an amount per minute.
+    """The part of an amount per minute that may be used now.
 
     The bucket is full at first, and fills at an even rate. It may fall below zero, because a request's output is
     known only while it runs; then nothing may start until it has filled again.
 
     Args:
-        per_minute: amount per minute, at least 1, which the bucket also holds at most.
+        per_minute: amount per minute, at least 1; also the capacity of the bucket.
         now: time in seconds on a monotonic clock, as in all methods.
     """
 
@@ -34,7 +34,7 @@ class RateBucket:
         return self._left
 
     def change(self, per_minute: int, now: float) -> None:
-        """Change the amount per minute. What is left stays, as far as the new amount allows."""
+        """Change the amount per minute. Keeps the amount that is left, up to the new capacity."""
         self._fill(now)
         self._per_minute = per_minute
         self._left = min(self._left, float(per_minute))
@@ -43,14 +43,14 @@ class RateBucket:
         """Return the seconds until this amount may be taken; 0.0: now. A full bucket suffices for any amount.
 
         Args:
-            leave: what must be left after that, if the bucket is not full.
+            leave: amount that must then remain, unless the bucket was full.
         """
         self._fill(now)
         missing = min(amount + leave, float(self._per_minute)) - self._left
         return missing * MINUTE_S / self._per_minute if missing > ROUNDING else 0.0
 
     def take(self, amount: float, now: float) -> None:
-        """Take an amount, even if it is not left; a negative amount gives back what was not used."""
+        """Take an amount, even if less is left. A negative amount returns unused capacity."""
         self._fill(now)
         self._left = min(self._left - amount, float(self._per_minute))
 

@@ -1,4 +1,4 @@
-"""Adds to replies what is left of a tenant's rates, in the headers of OpenAI's API or of Anthropic's.
+"""Adds headers to replies with the amounts left of a tenant's rates, as in OpenAI's or Anthropic's API.
 
 Names and formats: https://platform.openai.com/docs/guides/rate-limits and
 https://docs.anthropic.com/en/api/rate-limits.
@@ -19,7 +19,7 @@ MINUTE_S, HOUR_S = 60, 3600
 
 
 def with_rate_headers(send: Send, load: TenantLoad, path: str) -> Send:
-    """Return a `send` that adds headers about the tenant's rates to the start of a reply, as they are then."""
+    """Return a `send` that adds headers with the tenant's current rates to the start of a reply."""
     form = _anthropic_headers if path.startswith("/v1/messages") else _openai_headers
 
     # A plain function, not a coroutine, because each event of a stream passes through it.

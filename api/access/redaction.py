@@ -19,7 +19,7 @@ costs a SHA-256 digest.
 MAX_TEXT = 2048  # characters
 
 _WORD = re.compile(r"[A-Za-z0-9]+|.", re.DOTALL)
-# Each run of characters is looked through once: a text of 64 KiB must not take longer than its length asks for.
+# Scans each run of characters once, so that the time stays linear in the length of a text, even for 64 KiB.
 _LIKE_KEY = re.compile(
     r"(?<![A-Za-z0-9])(?:"
     r"(?:sk|pk|rk|hf|gh[opsu]|github_pat|glpat|gsk|xai|xox[a-z]|pplx|nvapi|key|api[-_]?key|token|secret)[-_=:][A-Za-z0-9_+/=.-]{8,}"

@@ -1,4 +1,4 @@
-"""Holds callers to their scopes. Routes declare the scope that they need by `describe(..., scope=...)`."""
+"""Checks the scopes of callers. Routes declare the scope that they need by `describe(..., scope=...)`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def check_scope(scope: str, what: str) -> None:
     """Raise MissingScopeError if the current caller lacks a scope. The scope "" is never missing.
 
     Args:
-        what: what needs it, for the message.
+        what: operation that needs the scope, for the message.
     """
     allowed = key_scopes.get()
     if scope and allowed is not None and scope not in allowed:

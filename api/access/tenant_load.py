@@ -1,4 +1,4 @@
-"""What one tenant uses of its limits: the rates per minute, and the deferrable requests in the engine."""
+"""One tenant's use of its limits: the rates per minute, and the deferrable requests in the engine."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ RECHECK_S = 1.0
 
 
 class Rate(NamedTuple):
-    """What is left of a rate.
+    """A rate, and the amount of it that is left.
 
     Attributes:
         what: "requests" or "tokens".
@@ -36,11 +36,11 @@ class Rate(NamedTuple):
 
 
 class TenantLoad:
-    """What a tenant uses of its limits.
+    """A tenant's use of its limits.
 
     Args:
         tenant: name of the tenant, for messages.
-        look: returns the limits that the tenant has now; None: it has none.
+        look: function that returns the tenant's current limits; None: no limits.
         clock: monotonic clock in seconds.
 
     Attributes:
@@ -60,13 +60,13 @@ class TenantLoad:
         self._requests: RateBucket | None = None
         self._tokens: RateBucket | None = None
         self._num_deferrable = 0  # in the engine
-        self._num_expected = 0  # deferrable requests that may start by `ready`, and have not
+        self._num_expected = 0  # deferrable requests that `ready` has let pass and that have not started
         self._changed = asyncio.Event()
         self._turn, self._ready_turn = asyncio.Lock(), asyncio.Lock()
         self.refresh()
 
     def refresh(self) -> None:
-        """Look up the limits. If they have changed, what was used stays used."""
+        """Look up the limits. A change of the limits does not reset the amounts used."""
         limits, now = self._look() or TenantLimits(), self._clock()
         if limits == self.limits:
             return
@@ -102,8 +102,8 @@ class TenantLoad:
     async def start_deferrable(self, num_tokens: int) -> None:
         """Wait until a deferrable request may start, in order of arrival, and count it. Call `leave` at its end.
 
-        Half of each rate is left to other requests: a deferrable one uses what they do not. At most
-        `max_requests` deferrable requests are in the engine at once.
+        Reserves half of each rate for requests that are not deferrable. At most `max_requests` deferrable
+        requests are in the engine at once.
         """
         async with self._turn:
             while (wait_s := self._seconds_until_deferrable(num_tokens)) > 0:
@@ -116,14 +116,14 @@ class TenantLoad:
     async def ready(self) -> None:
         """Wait until another deferrable request would probably start at once.
 
-        Work that takes a place of others, such as a line of a batch, waits here before it does, so that a tenant
-        at its limits does not hold the places of those who are not.
+        Work that takes a shared place, such as a line of a batch, waits here first. So a tenant at its limits
+        does not occupy places that other tenants could use.
         """
         async with self._ready_turn:
             while (wait_s := self._seconds_until_deferrable(1)) > 0 or not self._expects_more():
                 is_changed = await self._pause(wait_s or RECHECK_S)
                 if not (is_changed or wait_s or self._turn.locked()):
-                    self._num_expected = 0  # those that have not come by now have failed before
+                    self._num_expected = 0  # requests that have not arrived by now failed earlier
             self._num_expected += 1
 
     def leave(self) -> None:
@@ -162,7 +162,7 @@ class TenantLoad:
         return False
 
     def _expects_more(self) -> bool:
-        """Return whether no request waits, and the limits have room for one more than those that are expected."""
+        """Return whether no request waits, and the limits allow one more request than the expected ones."""
         if self._turn.locked():
             return False
         num, most, rate = self._num_expected, self.limits.max_requests, self._requests

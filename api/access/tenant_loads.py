@@ -1,4 +1,4 @@
-"""Knows the limits of tenants, and what each tenant that has some uses of them."""
+"""Tracks the limits of tenants, and how much each tenant uses of its limits."""
 
 from __future__ import annotations
 
@@ -21,8 +21,9 @@ class TenantLoads:
     """The loads of tenants with limits.
 
     The limits of a tenant with API keys are those of its keys now. The limits of a tenant of an authenticator
-    are those of its last principal: its batches and background responses, which have no credentials, run under
-    them, too. A server that has just started does not know them until the tenant sends a request.
+    are the limits of its last principal. They also apply to its batches and background responses, which have
+    no credentials. A server that has just started does not know these limits until the tenant sends a
+    request.
 
     Args:
         keys: the server's keys.

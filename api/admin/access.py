@@ -42,9 +42,9 @@ class AdminPaths:
 
 
 class FromThisMachine:
-    """Rejects connections from other machines, and those that a web page of another server may have made.
+    """Rejects connections from other machines, and requests that another server's web page may have sent.
 
-    The others are an administrator's, so that plugins' routes below /admin may send commands.
+    All other connections count as an administrator's, so that plugins' routes below /admin may send commands.
     """
 
     def __init__(self, app: ASGIApp) -> None:

@@ -37,10 +37,10 @@ class AdapterService:
         return await self._ask(ListAdapters())
 
     async def load(self, name: str, path: str) -> AdapterInfo:
-        """Load an adapter, in place of an earlier one of its name, and return it once it takes requests.
+        """Load an adapter, and return it once it accepts requests. Replaces an adapter of the same name.
 
         Raises:
-            RequestError: the adapter cannot be loaded; the earlier one still takes requests.
+            RequestError: the adapter cannot be loaded; the earlier adapter still accepts requests.
         """
         if self._names.is_base(name):
             raise RequestError(
@@ -56,7 +56,7 @@ class AdapterService:
         return info
 
     async def unload(self, name: str) -> AdapterList:
-        """Let an adapter take no new requests, and return all adapters. Requests that it has run to their end.
+        """Stop an adapter from accepting new requests, and return all adapters. Running requests continue.
 
         Raises:
             ModelNotFoundError: there is no such adapter.
@@ -71,7 +71,7 @@ class AdapterService:
 
 
 def _find(found: AdapterList, name: str, version: int) -> AdapterInfo:
-    """Return an adapter by its name and the number of its load; raise RequestError if the engine has forgotten it."""
+    """Return an adapter by its name and load number; raise RequestError if the engine has forgotten it."""
     for each in found.adapters:
         if (each.name, each.version) == (name, version):
             return each

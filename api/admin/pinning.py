@@ -1,7 +1,7 @@
 """Determines which tokens a pin request pins, and for how long.
 
-For a conversation, the pinned tokens are those that every continuation starts with. To find them, the
-conversation is rendered with several continuations, whose common prefix is then pinned.
+For a conversation, every continuation starts with the pinned tokens. To find these tokens, the conversation
+is rendered with several continuations, whose common prefix is then pinned.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _NEXT_ROLE = {"user": "assistant"}
 
 
 def ttl_of(body: PinRequest) -> float:
-    """Return how many seconds a prefix stays pinned; raise RequestError if that time is not allowed."""
+    """Return the seconds for which a prefix stays pinned; raise RequestError if the time is not allowed."""
     if body.ttl is not None and body.ttl_s is not None:
         raise RequestError("ttl and ttl_s are both given; give one", param="ttl")
     if body.ttl is not None:

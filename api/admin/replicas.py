@@ -36,18 +36,19 @@ class ReplicaService:
         return found
 
     async def drain(self, index: str) -> ReplicaInfo:
-        """Send an engine no new requests.
+        """Stop sending new requests to an engine.
 
         Args:
             index: number of the engine, as text.
 
         Raises:
-            RequestError: the text is no number, there is no such engine, or no other one takes requests.
+            RequestError: the text is not a number, there is no such engine, or no other engine accepts
+                requests.
         """
         return await self._ask(DrainReplica(_number(index)))
 
     async def undrain(self, index: str) -> ReplicaInfo:
-        """Send an engine requests again; see `drain`."""
+        """Send requests to an engine again; see `drain`."""
         return await self._ask(UndrainReplica(_number(index)))
 
     async def add(self) -> ReplicaInfo:

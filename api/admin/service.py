@@ -85,12 +85,12 @@ class AdminService:
         """Return the state of the prefix cache.
 
         Args:
-            most: maximum number of prefixes to return; those that save the most tokens are chosen.
+            most: maximum number of prefixes to return; prefixes that save more tokens are preferred.
         """
         return self._cache_reply(await self._ask(ViewCache(most), CacheView))
 
     async def flush(self, *, only_idle: bool = False) -> CacheReply:
-        """Evict all prefixes that are neither in use nor pinned; return the state of the cache after that.
+        """Evict all prefixes that are neither in use nor pinned; return the resulting state of the cache.
 
         Args:
             only_idle: whether to raise RequestError while a request runs or waits.
@@ -124,7 +124,7 @@ class AdminService:
         return next((each for each in found.pins if each.id == pin.id), pin)
 
     def _tenant_of(self, body: PinRequest) -> str:
-        """Return whose requests may use a pinned prefix; "" if clients share their cached prefixes."""
+        """Return the tenant that may use a pinned prefix; "" if clients share their cached prefixes."""
         if self._keys is None or not self._keys.has_tenants:
             if body.tenant:
                 raise RequestError(
@@ -145,20 +145,20 @@ class AdminService:
         return await self._ask(UnpinPrefix(pin_id), PinInfo)
 
     async def sleep(self, timeout_s: float) -> MemoryInfo:
-        """Release the engine's memory once live requests have ended; return how much it was.
+        """Release the engine's memory once live requests have ended; return the amount released.
 
         Raises:
             ConflictError: requests still run after `timeout_s` seconds; the engine stays awake.
-            NotReadyError: the engine sleeps already.
+            NotReadyError: the engine is already asleep.
         """
         return await self._ask(Sleep(timeout_s), MemoryInfo)
 
     async def wake(self) -> MemoryInfo:
-        """Load the model of an engine that sleeps again; return the memory that this takes."""
+        """Wake a sleeping engine by loading its model again; return the memory that this takes."""
         return await self._ask(Wake(), MemoryInfo)
 
     async def trace(self, request_id: str) -> TraceReply:
-        """Return the traces of a request: what the scheduler decided about each of its choices.
+        """Return the traces of a request: the scheduler's decisions about each of its choices.
 
         Args:
             request_id: id of the reply that the client received, or of a request inside the engine.
@@ -177,7 +177,7 @@ class AdminService:
         return TraceReply(id=request_id, traces=traces)
 
     async def _compute_everywhere(self, tokens: list[int], tenant: str, salt: str, adapter: str) -> None:
-        """Have each engine that runs compute and cache a prefix."""
+        """Make each running engine compute and cache a prefix."""
         states = self._client.replicas
         running = [state.number for state in states if state.outage is None] if states else [None]
         await asyncio.gather(*(self._compute(tokens, tenant, salt, adapter, index) for index in running))

@@ -1,6 +1,6 @@
 """Converts exceptions to Anthropic's error body.
 
-The HTTP statuses are those of the other routes, except for an overloaded server.
+The HTTP statuses are the same as on other routes, except for an overloaded server.
 """
 
 from __future__ import annotations

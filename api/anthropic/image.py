@@ -13,7 +13,7 @@ _SOURCES = {"base64": "data", "url": "url", "file": "file_id"}
 def image_of(block: Fields, ignored: set[str]) -> ImagePart:
     """Return the image of a block; raise RequestError, which names the field, if the block is malformed.
 
-    The media type that the source states is not read: what counts is the data.
+    Ignores the media type that the source states: the data shows the type.
 
     Args:
         ignored: set that receives the paths of keys without effect.

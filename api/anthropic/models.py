@@ -71,7 +71,7 @@ def model_page(models: Sequence[AnthropicModel], query: Mapping[str, str]) -> An
     first = ids.index(query["after_id"]) + 1 if "after_id" in query else 0
     last = ids.index(query["before_id"]) if "before_id" in query else len(ids)
     found = models[first:last]
-    # What is before an id is wanted from its end.
+    # With only `before_id`, the page has the last items before the id.
     page = found[-int(limit) :] if "before_id" in query and "after_id" not in query else found[: int(limit)]
     if not page:
         return AnthropicModelPage(data=[], first_id=None, last_id=None)

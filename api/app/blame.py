@@ -1,4 +1,4 @@
-"""Says who may have ended the server when it was neither a signal nor llmfw."""
+"""Names the plugins that may have ended the server if neither a signal nor llmfw has."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ def ended_by(plugins: Plugins, what: str) -> str:
     """Return the reason why the server ends.
 
     Args:
-        what: what code in this process did, in the past tense.
+        what: action of code in this process, in the past tense.
     """
     others = [f"{each.name!r} ({each.distribution} {each.version})" for each in plugins.foreign]
     which = f"Start it without one of these plugins to find which: {', '.join(others)}" if others else ""

@@ -1,7 +1,7 @@
-"""Answers requests whose own asyncio task code of a plugin has cancelled.
+"""Answers requests whose asyncio task was cancelled by a plugin's code.
 
 asyncio does not say who has cancelled a task. llmfw never cancels the task of a request, and uvicorn does only
-when it stops. Any other cancellation is a plugin's: of the innermost plugin during whose code it came.
+when it stops. Any other cancellation is attributed to a plugin: the innermost plugin whose code was running.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class CancellationWatch:
 
     Args:
         scope: scope of the request. Without `CancelledRequests` around it, nothing is noted.
-        blame: called if the plugin is the innermost one during whose code the task was cancelled.
+        blame: called if the task was cancelled while this plugin's code, and no inner plugin's, was running.
     """
 
     def __init__(self, scope: Any, blame: Blame) -> None:
@@ -105,7 +105,7 @@ class _RequestTask:
 
     Attributes:
         task: the task.
-        blame: function that logs a failure of the plugin that has cancelled the task; None: no plugin is known to have.
+        blame: function that logs a failure of the plugin that has cancelled the task; None: unknown plugin.
     """
 
     def __init__(self, reply: Reply) -> None:
@@ -132,7 +132,7 @@ class _RequestTask:
         elif self._reply.is_event_stream:
             body = b"\n\n" + _event(answer, path)
             await self._reply.send({"type": "http.response.body", "body": body, "more_body": False})
-        else:  # all that can be done is to end the connection
+        else:  # the only thing left to do is to end the connection
             raise answer from error
 
 

@@ -18,11 +18,11 @@ from llmfw.core.plugin.containment import contained, raise_if_task_ends
 
 
 def contain_streams(router: Router) -> None:
-    """Contain what streams of a router's handlers raise that is not an Exception.
+    """Contain exceptions that are not of type Exception in the streams of a router's handlers.
 
-    Litestar runs a stream in a task of its own. asyncio ends the process for a SystemExit in any task. Of the
-    functions `after_request` of a handler and of what owns it, Litestar calls the innermost one; it stays, and the
-    containment follows it.
+    Litestar runs a stream in a task of its own. asyncio ends the process for a SystemExit in any task. A
+    handler and each of its owners may have an `after_request` function, of which Litestar calls only the
+    innermost. The containment runs after that function.
     """
     for route in router.routes:
         for handler in route.route_handlers if isinstance(route, HTTPRoute) else ():
@@ -53,11 +53,11 @@ async def _contained(source: Any) -> AsyncIterator[str | bytes]:
         raise contained(error) from error
     finally:
         if isinstance(parts, AsyncGenerator):
-            await parts.aclose()  # else a client that has left would hold what the stream uses until later
+            await parts.aclose()  # frees the stream's resources at once if the client has left
 
 
 def _raise_if_stream_ends(error: BaseException) -> None:
-    """Raise an exception again if the stream shall end: because of the process, the client or the server.
+    """Re-raise an exception that must end the stream: the client left, or the process or the server ends.
 
     Litestar runs a stream in a scope of anyio, and cancels that scope, never the task. If the task is cancelled
     and the scope is not, the plugin has cancelled its own task.
@@ -70,7 +70,7 @@ def _raise_if_stream_ends(error: BaseException) -> None:
 
 
 def _parts(source: Any) -> AsyncIterable[str | bytes]:
-    """Return what a stream was given as an asynchronous iterator; Litestar allows functions and iterables, too."""
+    """Return a stream's source as an asynchronous iterable. Litestar also allows functions and iterables."""
     if callable(source) and not isinstance(source, Iterable | AsyncIterable):
         source = source()
     if isinstance(source, AsyncIterable):

@@ -28,13 +28,13 @@ class ServerControls:
     manager: ServiceManager = field(default_factory=ServiceManager)
 
     def read_files_again(self) -> None:
-        """Start to read the files of keys and certificate again. What is wrong with them is logged."""
+        """Start to read the files of keys and certificate again. Errors are logged."""
         self.keys.read_again()
         if self.certificate is not None:
             self.certificate.read_again()
 
     def reloads(self) -> dict[str, Callable[[], Awaitable[None]]]:
-        """Return the functions that read files again, by what the files are; they raise ConfigError for invalid ones."""
+        """Return kind of file → function that rereads these files, or raises ConfigError."""
         found: dict[str, Callable[[], Awaitable[None]]] = {}
         if self.keys.has_files:
             found["API keys"] = self.keys.reload

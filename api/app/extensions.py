@@ -1,4 +1,4 @@
-"""What plugins add to the HTTP application."""
+"""Plugins' additions to the HTTP application."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Extensions:
     Attributes:
         routes: pairs of plugin and import path "package.module:name" of Litestar handlers, routers or controllers.
         middleware: middleware, from the outside inward.
-        authenticators: authenticators, which the settings must name; None: there are none.
+        authenticators: authenticators, which the settings must name; None: no authenticators.
         observers: observers of the requests.
         ledger: record of the calls of components and stores, for the metrics.
     """

@@ -49,14 +49,14 @@ class HeadFollowsGet:
             if message["type"] == "http.response.start" and not started.done():
                 started.set_result(message)
 
-        # A copy, because the server reads in its own scope that the method is HEAD, and then sends no body.
+        # A copy: in the server's own scope, the method must stay HEAD, so that the server sends no body.
         as_get = cast("Scope", {**scope, "method": "GET", STRAIGHT: lambda: note_start})
         running = asyncio.ensure_future(self._app(as_get, receive, note_start))
         either: set[asyncio.Future[Any]] = {running, started}
         try:
             await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
             if not started.done():
-                await running  # raises what the application raised
+                await running  # raises the application's exception
                 return
             await send(started.result())
             await send({"type": "http.response.body", "body": b"", "more_body": False})

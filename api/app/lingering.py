@@ -1,4 +1,4 @@
-"""Ends a process whose event loop cannot be closed, since a task ignores that it is cancelled."""
+"""Ends a process whose event loop cannot be closed, because a task ignores its cancellation."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Lingering:
     def watch(self, exit_code: int) -> None:
         """End the process with this exit code unless the running event loop is closed within `linger_s` seconds.
 
-        The last task of the loop calls this at its end, when nothing is left that could be lost.
+        The last task of the loop calls this at its end, when no work can be lost any more.
         """
         loop = asyncio.get_running_loop()
         threading.Thread(target=self._end, args=(loop, exit_code), daemon=True).start()

@@ -1,4 +1,4 @@
-"""Binds the server's port, or its Unix socket, before the slow parts of a start. Errors say why that cannot be done."""
+"""Binds the server's port, or its Unix socket, before the slow parts of a start. Errors give the reason."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def listening(config: ServerConfig) -> Iterator[socket.socket]:
     """Bind the socket that the settings choose; at the end of the block, close it and remove a Unix socket's file.
 
     Raises:
-        ConfigError: it cannot be bound, or the settings choose a port and a Unix socket.
+        ConfigError: the socket cannot be bound, or the settings choose both a port and a Unix socket.
     """
     if config.uds is None:
         with contextlib.closing(bind(config.host, config.port)) as sock:
@@ -47,11 +47,11 @@ def listening(config: ServerConfig) -> Iterator[socket.socket]:
 def _locked(path: Path) -> Iterator[None]:
     """Hold the lock file of a Unix socket during the block, and remove it at the end.
 
-    A server that still loads its model does not listen yet. Without the lock, another one would take its socket for
-    a left-over.
+    A server that still loads its model does not listen yet. Without the lock, another server would mistake
+    its socket for a stale one.
 
     Raises:
-        ConfigError: another process holds it, or it cannot be created.
+        ConfigError: another process holds the lock file, or the file cannot be created.
     """
     import fcntl
 
@@ -111,7 +111,7 @@ def bind_unix(path: Path) -> socket.socket:
     """Bind a Unix socket to a path and return it, not listening yet. Replaces a stale socket file.
 
     Raises:
-        ConfigError: the path is in use, is another file's, or cannot be created.
+        ConfigError: the path is in use, belongs to another kind of file, or cannot be created.
     """
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
@@ -132,10 +132,10 @@ def bind_unix(path: Path) -> socket.socket:
 
 
 def _is_left_over(path: Path) -> bool:
-    """Return whether a path is that of a socket on which no process listens.
+    """Return whether a path is a stale socket, on which no process listens.
 
     Raises:
-        OSError: a process does, or another file is there.
+        OSError: a process listens on the socket, or the path is not a socket.
     """
     try:
         is_socket = stat.S_ISSOCK(path.lstat().st_mode)
@@ -152,7 +152,7 @@ def _is_left_over(path: Path) -> bool:
 
 
 def url_of(sock: socket.socket, *, is_tls: bool = False) -> str:
-    """Return the URL under which a bound socket can be reached; of a Unix socket, "unix:" and its path."""
+    """Return the URL under which a bound socket can be reached; for a Unix socket, "unix:" and its path."""
     if sock.family == socket.AF_UNIX:
         return f"unix:{sock.getsockname()}"
     host, port = sock.getsockname()[:2]

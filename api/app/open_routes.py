@@ -1,4 +1,4 @@
-"""Finds the routes that need no key, and the home page that browsers get at `/`, and checks that they may be so."""
+"""Finds the routes that need no key, and the home page for browsers. Checks that these routes may be open."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ READS = {"GET", "HEAD", "OPTIONS"}
 def wrongly_open(route: Any) -> str | None:
     """Return why a plugin's route may not be open to callers without a key; None if it may.
 
-    Keys are checked by the path, before the route is known. So the path must be complete, and no other method
-    of it may need a key.
+    Keys are checked by the path, before the route is known. So the path must have no parameters, and no other
+    method of the path may need a key.
     """
     if not isinstance(route, HTTPRoute) or not set(route.methods) <= READS:
         return f"{route.path} declares no scope, so it needs no key; only GET routes may be without a key"
@@ -46,7 +46,7 @@ def home_of(app: Litestar) -> str | None:
     """Return the path of the route that browsers get at `/`; None if there is none.
 
     Raises:
-        ComponentError: several routes declare it, or one that needs a key.
+        ComponentError: several routes declare themselves the home page, or a route that needs a key does.
     """
     found = [
         (route.path, operation)
@@ -71,5 +71,5 @@ def home_of(app: Litestar) -> str | None:
 
 
 def _declared(route: HTTPRoute) -> list[Any]:
-    """Return a route's handlers without those that Litestar adds for OPTIONS."""
+    """Return a route's handlers, except the handlers that Litestar adds for OPTIONS."""
     return [handler for handler in route.route_handlers if handler.http_methods != {"OPTIONS"}]

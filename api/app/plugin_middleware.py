@@ -27,7 +27,7 @@ from .cancelled_requests import CancellationWatch
 
 
 def wrapped(app: ASGIApp, middleware: Sequence[Middleware], *, outside_checks: bool) -> ASGIApp:
-    """Wrap an application in the middleware that stands outside, or inside, the checks of keys."""
+    """Wrap an application in the middleware outside, or inside, the checks of keys."""
     for each in reversed(middleware):
         if each.is_outside == outside_checks:
             app = PluginMiddleware(app, each)
@@ -38,7 +38,7 @@ class PluginMiddleware:
     """ASGI middleware that passes HTTP requests through a plugin's middleware.
 
     Other connections skip it. Whatever the plugin raises or sends, the client gets one valid reply, or its
-    connection ends. What the application raises passes through.
+    connection ends. Exceptions of the application pass through.
 
     Args:
         app: the application inside the middleware.
@@ -127,15 +127,15 @@ class _Exchange:
         """Return the shortest `send` for the events of a stream.
 
         Args:
-            own: the `send` that the application has got.
+            own: the `send` that was passed to the application.
         """
         return self._onward if self._middleware.skips_events and self._has_events else own
 
     def _report_wrapper(self, error: BaseException) -> None:
-        """Report what the plugin's `send` or `receive` has raised, unless its `handle` has answered that.
+        """Report an exception of the plugin's `send` or `receive`, unless its `handle` dealt with it.
 
         Raises:
-            BaseException: the exception, if there is no complete reply.
+            BaseException: the exception, if the reply is incomplete.
         """
         if not self._rules.is_complete:
             raise error
@@ -143,7 +143,7 @@ class _Exchange:
             self._log(contained(error))
 
     def _watched(self, given: Any, own: Any) -> Any:
-        """Return the plugin's `receive` or `send`, such that what it raises is known as the plugin's.
+        """Wrap the plugin's `receive` or `send`, so that its exceptions are attributed to the plugin.
 
         Args:
             given: what the plugin passes to the application: `own`, or a function around it.
@@ -163,7 +163,7 @@ class _Exchange:
         return watched
 
     async def _awaited(self, sent: Any) -> Any:
-        """Await what the plugin's `receive` or `send` has returned."""
+        """Await the result of the plugin's `receive` or `send`."""
         was_awaited, self._is_plugin_awaited = self._is_plugin_awaited, True
         try:
             return await sent
@@ -188,8 +188,9 @@ class _Exchange:
     def _reply(self, message: ASGIMessage) -> Awaitable[None]:
         """Send a message of the reply.
 
-        Parts of a stream pass at once if the plugin's `send` is a plain function that returns what this returns. What
-        sending raises then comes from the application's `await`, and is not taken for the plugin's.
+        Parts of a stream pass at once if the plugin's `send` is a plain function that returns this method's
+        result. An exception of sending is then raised in the application's `await`, and is not attributed to
+        the plugin.
         """
         if self._is_streaming and not self._is_plugin_awaited and _is_part(message):
             self._passing = self._onward(cast("Any", message))
@@ -217,7 +218,7 @@ class _Exchange:
         self._note_stream(message)
 
     def _note_stream(self, message: ASGIMessage) -> None:
-        """Find out, after a message was sent, whether parts of a stream follow, and the shortest `send` for them."""
+        """Set whether parts of a stream follow the message just sent, and the shortest `send` for them."""
         self._is_streaming = self._rules.is_endless and not self._is_over
         if self._is_streaming and message["type"] == "http.response.start" and is_event_stream(message):
             self._has_events = True
@@ -237,7 +238,7 @@ class _Exchange:
 
 
 def _is_part(message: Any) -> bool:
-    """Return whether a message is a part of a body that is not the last, and needs no other check."""
+    """Return whether a message is a body part, but not the last one, and needs no other check."""
     return (
         type(message) is dict
         and message.get("type") == "http.response.body"
@@ -252,7 +253,7 @@ def _is_cancelling() -> bool:
 
 
 def _alone(error: BaseException) -> BaseException:
-    """Return the only exception of a group, such as a task group raises, or the exception itself."""
+    """Return the only exception in a group, which task groups raise, or the exception itself."""
     while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]
     return error

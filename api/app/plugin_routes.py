@@ -66,7 +66,7 @@ def plugin_route(plugin: str, path: str, ledger: ComponentLedger) -> Router:
 
     Raises:
         ComponentError: the path cannot be imported, is not a route handler, router or controller, or a route
-            declares an unknown scope, or none where it may not.
+            declares an unknown scope, or lacks a scope that it needs.
     """
     found = import_route(plugin, path)
 
@@ -97,7 +97,7 @@ def plugin_route(plugin: str, path: str, ledger: ComponentLedger) -> Router:
 
 
 def _wrong_scope(router: Router) -> str | None:
-    """Return what is wrong if a route declares a scope that does not exist, or that plugins cannot ask for."""
+    """Return the error of a route that has an unknown scope or lacks a needed one; None: no error."""
     for route in router.routes:
         handlers = route.route_handlers if isinstance(route, HTTPRoute) else [route.route_handler]
         for scope in map(scope_of, handlers):
@@ -129,16 +129,16 @@ def refuse_shared_paths(routes: Iterable[tuple[str, str]]) -> None:
 
 
 def shared_paths(first: Router, second: Router) -> list[str]:
-    """Return methods and paths of `second` that `first` has, too, whatever the names of their parameters.
+    """Return the methods and paths of `second` that `first` also has. Names of parameters may differ.
 
-    Litestar refuses equal paths, but lets `/files/{a:str}` replace `/files/{b:str}` in silence.
+    Litestar refuses equal paths, but silently lets `/files/{a:str}` replace `/files/{b:str}`.
     """
     taken = {shape for shape, _ in _shapes(first)}
     return sorted(shown for shape, shown in _shapes(second) if shape in taken)
 
 
 def _shapes(router: Router) -> Iterator[tuple[tuple[str, str], str]]:
-    """Yield method and path of each route, without the names of parameters; and the same for messages."""
+    """Yield for each route: method and path without parameter names, and "METHOD PATH" for messages."""
     for route in router.routes:
         for method in route.methods if isinstance(route, HTTPRoute) else ():
             if method != "OPTIONS":
@@ -174,6 +174,6 @@ def import_route(plugin: str, path: str) -> Any:
 def route_entry(plugin: str, path: str) -> Entry:
     """Return a registry entry for a plugin's route, which names it in errors and in the ledger of calls.
 
-    Searches all installed packages for the plugin's, so call it only for a route that has failed.
+    Searches all installed packages for the plugin's package, so call this only for a route that has failed.
     """
     return Entry("route", path, path, plugin, *package_of(plugin))

@@ -1,4 +1,4 @@
-"""Gives every reply an id: also those on unknown paths and of plugins' routes."""
+"""Gives every reply an id, including replies for unknown paths and replies of plugins' routes."""
 
 from __future__ import annotations
 

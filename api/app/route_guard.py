@@ -24,7 +24,7 @@ Log = Callable[[Request[Any, Any, Any], Exception], Exception]
 
 
 class RouteGuard:
-    """Catches what a plugin's routes raise that is not an Exception, and replies that are not valid HTTP.
+    """Catches a plugin's invalid HTTP replies, and exceptions that are not derived from Exception.
 
     Litestar handles only an Exception that is raised before a reply starts. Anything else would end the
     connection without a reply, or without a line in the log that names the plugin. A stream that raises before
@@ -64,17 +64,17 @@ class RouteGuard:
                 await send(
                     {"type": "http.response.body", "body": b"\n\n" + frame(reply.content), "more_body": False}
                 )
-            else:  # all that can be done is to end the connection
+            else:  # the only thing left to do is to end the connection
                 raise contained(error) from error
 
 
 class _Head:
-    """Holds a reply's status and headers back until its body begins, since a stream may raise before that.
+    """Holds a reply's status and headers back until the body begins, because a stream may fail before.
 
     Attributes:
         is_sent: whether the client has the status and the headers.
         is_event_stream: whether the reply consists of server-sent events.
-        wrong: what makes the reply no valid HTTP; None: nothing.
+        wrong: reason why the reply is not valid HTTP; None: it is valid.
     """
 
     def __init__(self, send: Send) -> None:
@@ -104,14 +104,14 @@ class _Head:
         self._held = message
 
     async def release(self) -> None:
-        """Send what is held back."""
+        """Send the message that is held back."""
         if self._held is not None:
             held, self._held, self.is_sent = self._held, None, True
             await self._send(held)
 
 
 def _cause(error: BaseException) -> BaseException:
-    """Return the exception of the route, without those that Litestar and its task groups wrap around it."""
+    """Return the route's own exception from inside the wrappers of Litestar and its task groups."""
     if isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
         return _cause(error.exceptions[0])
     is_wrapper = type(error).__name__ == "LitestarException" and error.__cause__ is not None

@@ -1,4 +1,4 @@
-"""Gives replies the router's estimate, if their request asks for it."""
+"""Adds the router's estimate to replies whose requests ask for it."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ HEADER = b"llmfw-router-estimate"
 def add_router_estimate(scope: HTTPScope, message: Message) -> None:
     """Add the estimate to the start of a reply: seconds from the choice of an engine until it has computed the prompt.
 
-    The request asks for it by a header of the same name, whatever its value. Of several prompts or choices, it is the longest. The
-    reply has no such header if the server has one engine, or the engine's speed has not been measured.
+    A request asks for the estimate with a header of the same name and any value. For several prompts or
+    choices, the reply has the longest estimate. The reply has no such header if the server has one engine, or
+    the engine's speed has not been measured.
     """
     if not any(name == HEADER for name, _ in scope["headers"]):
         return

@@ -51,7 +51,7 @@ def serve(
     """Serve until a signal stops the server, and return after a clean shutdown. Call it in the main thread.
 
     Args:
-        given: what the user gave, for the log; None: all that the configs have.
+        given: settings that the user gave, for the log; None: all settings of the configs.
 
     Returns:
         The exit code: 130 if Ctrl-C came before the server was ready, else 0.
@@ -98,7 +98,7 @@ def serve(
             try:
                 with lingering.until_closed():
                     signals.exit_code = run_to_end(run())
-            except SystemExit as error:  # of a task: asyncio ends the event loop
+            except SystemExit as error:  # raised in a task: asyncio ends the event loop
                 raise PluginError(ended_by(plugins, f"raised SystemExit({error.code!r})")) from error
             return signals.exit_code
 
@@ -120,7 +120,7 @@ def _extensions(config: ServerConfig, registry: Registry) -> Extensions:
     """Build the authenticators and the middleware that the settings choose.
 
     Raises:
-        ConfigError: one is unknown or cannot work, or an option is wrong.
+        ConfigError: an authenticator or a middleware is unknown or cannot work, or an option is wrong.
     """
     authenticators = build_authenticators(config, registry)
     return Extensions(

@@ -86,7 +86,7 @@ class Startable:
 
 
 class Server(uvicorn.Server):
-    """uvicorn's server without its signal handlers. What runs longer than the grace period is ended.
+    """uvicorn's server without its signal handlers. Ends requests that outlast the grace period.
 
     Args:
         app: the application.
@@ -272,7 +272,7 @@ class Serving:
             raise losing.result()
 
     async def _end_when_drained(self, server: Server) -> None:
-        """Wait for the drain, then end the server, and with it what still runs."""
+        """Wait for the drain, then end the server and all requests that still run."""
         await self._drain.begun()
         self._client.stop_restarting()
         self._controls.manager.stopping("Draining")

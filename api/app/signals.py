@@ -60,7 +60,7 @@ class Signals:
             signal.signal(number, at_once if number in STOPPING else signal.SIG_IGN)
 
     def _at_exit(self) -> None:
-        """Ignore the signals in STOPPING while the interpreter ends, which would give them their default effect."""
+        """Ignore the signals in STOPPING while the interpreter ends, which restores their default effect."""
         if self.exit_code is not None:
             for number in STOPPING:
                 signal.signal(number, signal.SIG_IGN)

@@ -1,4 +1,4 @@
-"""Says what an asyncio task runs, for the log."""
+"""Describes for the log what an asyncio task runs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def innermost(task: asyncio.Task[Any]) -> str:
-    """Return what a task runs: the innermost coroutine that has code, its file and line."""
+    """Return the innermost coroutine of a task that has code, with its file and line."""
     frames = task.get_stack(limit=1)
     if not frames:
         return repr(task.get_coro())

@@ -1,4 +1,4 @@
-"""Counts what has become of batch jobs and their lines in this process."""
+"""Counts the outcomes of batch jobs and their lines in this process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An engine client whose requests are deferrable: they use the capacity that live requests leave.
+"""An engine client whose requests are deferrable: they use only capacity that live requests do not need.
 
 Services use it like any other engine client.
 """

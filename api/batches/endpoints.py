@@ -86,7 +86,7 @@ class Endpoints:
         return self._answering.generator.is_named(model)
 
     def adapter_of(self, model: str) -> tuple[str, str] | None:
-        """Return the name of the adapter that a request's model means, and the hash of its files; None: it means none."""
+        """Return the adapter that a model name means, and the hash of its files; None: no adapter."""
         names = self._answering.generator.names
         adapter = names.adapter_of(model)
         return (adapter, names.digest(adapter) or "") if adapter else None

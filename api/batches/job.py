@@ -36,7 +36,7 @@ FILL_GROUP = 500
 
 
 class BrokenStoreError(Exception):
-    """The batch store does not do what it says that it has done."""
+    """The batch store reported a change that it has not made."""
 
 
 class Job:

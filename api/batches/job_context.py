@@ -33,7 +33,7 @@ class JobContext(msgspec.Struct, frozen=True, kw_only=True):
         marks: work marks, which show after a crash which lines were worked on.
         pace: waits until the limits of a tenant, by its name, let another line start.
         limits: limits on the size and structure of each line.
-        counts: counts what has ended in this process.
+        counts: counts the jobs and lines that have ended in this process.
         retry_s: seconds to wait before the first retry.
     """
 

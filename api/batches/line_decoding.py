@@ -16,7 +16,7 @@ _STAND_IN = rb"\uFFFD"
 def decode_line(raw: bytes) -> InputLine:
     """Decode a line.
 
-    Half of a surrogate pair in the line's body passes: only the request of this line fails when it runs.
+    Accepts half of a surrogate pair in the line's body. Then only this line fails, when its request runs.
 
     Raises:
         ValueError: the line is not valid JSON, or has another form.
@@ -36,7 +36,7 @@ def decode_line(raw: bytes) -> InputLine:
 
 
 def without_halves(raw: bytes) -> bytes:
-    """Return JSON with halves of surrogate pairs replaced, of the same length."""
+    """Return JSON with each half of a surrogate pair replaced by a text of the same length."""
     pieces, end = [], 0
     for start, half in half_surrogates(raw):
         pieces += [raw[end:start], _STAND_IN]
@@ -45,7 +45,7 @@ def without_halves(raw: bytes) -> bytes:
 
 
 def _unpatched(raw: bytes, patched: bytes, body: object, error: ValueError) -> msgspec.Raw:
-    """Return the body as it stands in the line; raise ValueError if halves are outside of it."""
+    """Return the line's original body; raise ValueError if the line has such halves outside its body."""
     found = bytes(body) if isinstance(body, msgspec.Raw) else b""
     start = patched.find(found)
     end = start + len(found)

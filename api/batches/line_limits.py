@@ -20,7 +20,8 @@ class TooLarge(msgspec.Struct, frozen=True):
     """A limit that a line exceeds.
 
     Attributes:
-        code: error code of the line: "line_too_long", or that of a live request whose JSON is too complex.
+        code: error code of the line: "line_too_long", or the code of a live request whose JSON is too
+            complex.
         reason: the limit, as text.
     """
 

@@ -146,7 +146,7 @@ class LineRun:
             try:
                 self._check_adapters()
                 answer = await self._context.endpoints.answer(self._record.endpoint, bytes(line.body))
-                self._check_adapters()  # the answer may be that of another adapter, or say that there is none
+                self._check_adapters()  # the adapter may have been replaced or unloaded meanwhile
             except CrashingRequestError:
                 self._refuse(number, raw)
                 return

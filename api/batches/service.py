@@ -51,7 +51,7 @@ class BatchService:
             request.
         deleting: lock held while an input file is looked up and its job is created. Code that deletes files
             holds the same lock.
-        counts: what has ended in this process.
+        counts: counts the jobs and lines that have ended in this process.
     """
 
     def __init__(

@@ -8,7 +8,7 @@
 
 Each function sets the timestamp of the new state. It is never earlier than the job's other timestamps, even
 if the clock was set back. The functions do not access stores: the caller stores the new record only if the
-stored status is still that of the record that it read.
+stored status still equals the status in the record that the caller read.
 """
 
 from __future__ import annotations

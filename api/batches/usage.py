@@ -16,7 +16,7 @@ class _OutputDetails(msgspec.Struct):
 
 
 class _Counts(msgspec.Struct):
-    """Usage fields of chats, completions and embeddings, and those of responses, which have other names."""
+    """Usage fields of chats, completions and embeddings, and the fields of responses, whose names differ."""
 
     prompt_tokens: int = 0
     prompt_tokens_details: _PromptDetails | None = None

@@ -76,7 +76,7 @@ def _check_content(content: Any, param: str, images: bool) -> None:
 
 
 def wrong_type(kind: Any, param: str, images: bool) -> RequestError:
-    """Return the error for a part of a type that is not read.
+    """Return the error for a content part whose type is not supported.
 
     Args:
         param: path of the part.

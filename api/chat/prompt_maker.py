@@ -30,8 +30,8 @@ class ChatPrompt(msgspec.Struct, frozen=True):
 
     Attributes:
         text: the rendered chat, with a mark for each image.
-        tokens: its token ids.
-        media: the images in it.
+        tokens: token ids of the text.
+        media: the images of the chat.
     """
 
     text: str

@@ -22,7 +22,7 @@ _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 
 
 class ToolUse(msgspec.Struct, frozen=True, kw_only=True):
-    """What the model may do with tools.
+    """The model's permitted use of tools.
 
     Attributes:
         mode: "none": no calls; "auto": the model decides; "required": at least one call and nothing else;
@@ -64,12 +64,12 @@ class ToolUse(msgspec.Struct, frozen=True, kw_only=True):
 def tool_use(
     tools: Sequence[Tool] | None, choice: str | Mapping[str, Any] | None, parallel: bool | None
 ) -> ToolUse:
-    """Return what the model may do with tools, from `tools`, `tool_choice` and `parallel_tool_calls`.
+    """Return the permitted use of tools, from `tools`, `tool_choice` and `parallel_tool_calls`.
 
     Raises:
         RequestError: a definition or the choice is invalid, or the choice names an unknown tool.
     """
-    # An empty list of tools goes with "auto": it says that there is nothing to choose.
+    # An empty list of tools may come with "auto", because the model then has nothing to choose.
     may_lack_tools = choice in (None, "none") or (choice == "auto" and tools is not None)
     tools = tools or ()
     _check_tools(tools)

@@ -64,8 +64,8 @@ def run_check(
         fixtures: values that the tests need, by the name of the fixture.
         home: folder of the component's source, to find the line that failed.
         timeout: maximum number of seconds of one test.
-        show: called with each `Promise`, the results of one test function, when its last case has ended.
-        tell: called with the sentence of a promise before each of its cases.
+        show: called with each `Promise` (the results of one test function) after its last case.
+        tell: called with the sentence of a promise before each case of the promise.
     """
     start = time.monotonic()
     listener = _Listener(home, timeout, show, tell)

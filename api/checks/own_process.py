@@ -1,4 +1,4 @@
-"""Runs a check in a process of its own, so that a component that ends the process cannot end the check in silence."""
+"""Runs a check in a separate process, so that a component cannot silently end the check."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ DONE = "\n"
 
 
 def watched(check: Callable[[Tell], None]) -> str | None:
-    """Run a check in a forked process, and wait for it. If a process cannot be forked, runs the function in this one.
+    """Run a check in a forked process, and wait for it. Without fork, run the check in this process.
 
-    Ends this process with the other one's exit code if the check has come to its end, by returning or raising.
+    If the check returns or raises, this process ends with the exit code of the forked process.
 
     Args:
-        check: what to run; calls the function that it is given with what it begins to do.
+        check: the check. Before each test, it calls its argument with a description of the test.
 
     Returns:
-        A sentence that says how the process has ended, if the check has not come to its end; else None.
+        A sentence about how the forked process ended, if the check neither returned nor raised; else None.
     """
     if not _can_fork():
         check(lambda what: None)
@@ -46,7 +46,7 @@ def watched(check: Callable[[Tell], None]) -> str | None:
 
 
 def _can_fork() -> bool:
-    """Return whether the output goes to files, which a forked process shares; tests replace them by objects."""
+    """Return whether output goes to file descriptors, which a forked process shares (not so in tests)."""
     try:
         return hasattr(os, "fork") and sys.stdout.fileno() >= 0 and sys.stderr.fileno() >= 0
     except (OSError, ValueError, AttributeError):
@@ -65,9 +65,9 @@ def _run(check: Callable[[Tell], None], pipe: int) -> None:
 
 
 def _wait(child: int, pipe: int) -> tuple[str, int]:
-    """Return the process's output, and its exit code, or the negative number of the signal that ended it.
+    """Return the text from the pipe, and the process's exit code or the negated number of its signal.
 
-    Ctrl-C reaches both processes; the other one answers it.
+    Ctrl-C reaches both processes; the forked process handles it.
     """
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:

@@ -46,7 +46,7 @@ class Call:
 
 @dataclass(slots=True)
 class Outcome:
-    """What a request has led to.
+    """The outcome of a request.
 
     Attributes:
         error: exception that was not expected, if any.
@@ -84,7 +84,7 @@ async def check_answers(app: Any, found: Any) -> list[Promise]:
 async def _check(http: httpx.AsyncClient, call: Call, promise: Promise, blocks: Promise) -> None:
     outcome = await _send(http, call)
     shown = f"{call.method} {call.path}" + ("" if call.body is None else f" with the body {call.body[:80]!r}")
-    if outcome.blocked_s > MAX_BLOCK_S:  # once more, as a busy machine may have stopped the process
+    if outcome.blocked_s > MAX_BLOCK_S:  # once more, because a busy machine may have paused the process
         outcome.blocked_s = min(outcome.blocked_s, (await _send(http, call)).blocked_s)
     if outcome.error is not None:
         broken(promise, outcome.error, f"{shown}: {type(outcome.error).__name__}: {outcome.error}")
@@ -116,17 +116,15 @@ async def _send(http: httpx.AsyncClient, call: Call) -> Outcome:
         try:
             async with asyncio.timeout(MAX_WAIT_S) as limit:
                 reply = await http.request(call.method, call.path, content=call.body, headers=headers)
-            outcome.has_ended = not limit.expired()  # a reply to the cancellation is none to the request
+            outcome.has_ended = not limit.expired()  # a reply after the cancellation does not count
             outcome.wants_engine = reply.status_code >= 500 and NO_ENGINE in reply.text
         except TimeoutError:
             outcome.has_ended = False
-    await asyncio.sleep(2 * TICK_S)  # for the watch to see the last block
+    await asyncio.sleep(2 * TICK_S)  # so that the watch sees the last block
     watching.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await watching
-    if (
-        outcome.has_ended and not outcome.wants_engine
-    ):  # else the error is what the check's own cancellation led to
+    if outcome.has_ended and not outcome.wants_engine:  # otherwise the check itself caused the error
         outcome.error = raised.error
     return outcome
 
@@ -156,7 +154,7 @@ def _calls(found: Any) -> Iterator[Call]:
 
 
 def _bodies(options: Any) -> Sequence[str]:
-    """Return bodies to send: one of the kind that the route describes, if it does, then odd ones."""
+    """Return bodies to send: first a body of each kind that the route describes, then unusual ones."""
     operations = [value for value in dict(options).values() if isinstance(value, Operation)]
     described = [body for each in operations if (body := sample(each.body)) is not None]
     return [*described, *ODD]

@@ -51,7 +51,7 @@ def check_route(entry: Entry, plugins: Plugins) -> Iterator[Promise]:
 
 
 async def _check_in_app(entry: Entry, found: Any, plugins: Plugins) -> list[Promise]:
-    """Return promises: the route can be added to an application, and its paths answer requests."""
+    """Return promises: an application can add the route, and the route's paths answer requests."""
     fits, route = Promise("its_paths_are_free"), (entry.plugin, entry.path)
     config = ServerConfig(served_model_name="none")
     try:

@@ -63,7 +63,7 @@ class Verdict:
 
     @property
     def exit_code(self) -> int:
-        """Exit code: 0 if all promises that were checked hold, 1 if one is broken, 2 if none was checked."""
+        """Exit code: 0 if all checked promises hold, 1 if one is broken, 2 if none was checked."""
         if self.count("FAILED"):
             return 1
         return 0 if self.count("ok") else 2

@@ -180,14 +180,14 @@ def _find(ctx: click.Context, kind: str, name: str, options: dict[str, OptionVal
 
 
 def _try_options(entry: Entry, options: dict[str, OptionValue]) -> None:
-    """Build the options, and a component that takes nothing else, as each test would fail if one is missing.
+    """Build the options, and the component if it takes only options. A missing option would fail every test.
 
     Raises:
         CheckError: an option is missing or wrong.
     """
     try:
         built = entry.build_options(options)
-    except ComponentError as error:  # the tests say what is wrong with the class
+    except ComponentError as error:  # the tests report what is wrong with the class
         if options:
             raise CheckError(str(error)) from error
         return
@@ -198,7 +198,7 @@ def _try_options(entry: Entry, options: dict[str, OptionValue]) -> None:
     try:
         entry.build(entry.load(checked=False), built)
     except ComponentError:
-        return  # the tests say what is wrong with the class, with a traceback
+        return  # the tests report what is wrong with the class, with a traceback
     except ConfigError as error:
         raise CheckError(f"{entry} cannot be built: {error}") from error
 

@@ -62,8 +62,8 @@ class Screen:
 def converse(answer: Callable[[str], None], commands: Commands, read: Callable[[], str]) -> None:
     """Answer one line after the other until the input ends (Ctrl-D), or until /exit or /quit.
 
-    Ctrl-C stops the current answer only. A second one at the prompt, and the words exit and quit alone, show
-    how to end.
+    Ctrl-C stops the current answer only. A second Ctrl-C at the prompt shows how to end. So does a line with
+    only the word exit or quit.
 
     Prints errors of llmfw and continues.
 

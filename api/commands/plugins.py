@@ -122,11 +122,12 @@ def _with_package_key(record: dict[str, Any]) -> dict[str, Any]:
 def _print_table(found: dict[str, list[dict[str, Any]]]) -> None:
     """Print one row for each component, then one for each plugin that did not load.
 
-    A narrow terminal keeps kind, name and summary, which for a plugin that did not load is the reason.
+    A narrow terminal shows only kind, name and summary. For a plugin that did not load, the summary is the
+    reason.
     """
     columns = [
         Column("kind"),
-        Column("name", wraps=True),  # of a route, an import path
+        Column("name", wraps=True),  # for a route, its import path
         Column("plugin", drop=1),
         Column("package", drop=3),
         Column("needs", drop=4),

@@ -59,7 +59,7 @@ class Remote:
         key_variable: environment variable of the key, for the message of a refused key.
 
     Raises:
-        RemoteError: the URL is not one of a server.
+        RemoteError: the URL cannot be that of a server.
     """
 
     def __init__(self, url: str | None, api_key: str | None, key_variable: str = KEY_VARIABLE) -> None:

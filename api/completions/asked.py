@@ -1,4 +1,4 @@
-"""Reads from a completion request which choices and which log probabilities it asks for."""
+"""Reads the choices and log probabilities that a completion request asks for."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Asked:
         return self.num_top if self.echo else None
 
     def output(self, prompt_logprobs: int | None, grammar: GrammarSpec | None) -> Output:
-        """Return the output to request for each choice. Includes log probabilities if the choices to return are chosen by them."""
+        """Return the output to request for each choice, with log probabilities if they rank the choices."""
         ranks_choices = self.num_top is None and self.best_of > self.n
         return Output(
             logprobs=0 if self.given or ranks_choices else self.num_top,

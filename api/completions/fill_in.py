@@ -63,7 +63,7 @@ def lay_out(layout: Layout, tokenizer: Tokenizer, prefix: Sequence[int], suffix:
 
     Args:
         prefix, suffix: token ids, without the tokens that the tokenizer adds at the start of a text (such as
-            BOS). `lay_out` adds those at the start of the prompt.
+            BOS). `lay_out` adds these tokens at the start of the prompt.
     """
     between = {PREFIX: list(prefix), SUFFIX: list(suffix)}
     prompt = tokenizer.encode("")

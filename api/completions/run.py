@@ -137,7 +137,7 @@ class CompletionGeneration:
         return text, self._entries(tokens, self._offset(choice)) if tokens else None
 
     async def whole(self, choice: Choice, deltas: Sequence[Delta]) -> tuple[str, CompletionLogprobs | None]:
-        """Return what `piece` does, for the deltas of a whole choice; other requests can run in between."""
+        """Return the same as `piece` for the deltas of a whole choice. Other requests can run in between."""
         if self._scores_only or not self._logprobs:
             return self.piece(choice, deltas)
         text = "".join([delta.text for delta in deltas if isinstance(delta, ContentDelta)])

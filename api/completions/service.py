@@ -112,7 +112,7 @@ class CompletionService:
     async def _prompts(
         self, body: CompletionRequest, sampling: SamplingParams
     ) -> tuple[list[Prompt], SamplingParams]:
-        """Return the encoded prompts, and `sampling` with the tokens that end what is filled in."""
+        """Return the encoded prompts, and `sampling` with the tokens that end the filled-in text."""
         truncation = Truncation(body.truncate_prompt_tokens, self._generator, sampling.max_tokens)
         if not body.suffix:
             return await encode_prompts(body.prompt, truncation), sampling

@@ -1,1 +1,1 @@
-"""Crash reports: what is written when an engine or the server ends unexpectedly, and how it is bounded."""
+"""Crash reports: written when an engine or the server ends unexpectedly, and limited in number and size."""

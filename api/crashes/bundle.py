@@ -42,7 +42,7 @@ class Bundle:
         return {name: len(text.encode()) for name, text in self._texts.items()}
 
     def add(self, name: str, text: str) -> None:
-        """Add a file, with its secrets hidden. A file of JSON stays one."""
+        """Add a file, with its secrets hidden. A JSON file stays valid JSON."""
         try:
             if name.endswith(".json"):
                 self._texts[name] = json.dumps(self._secrets.hide_in(json.loads(text)), indent=2) + "\n"

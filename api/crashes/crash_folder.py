@@ -1,4 +1,4 @@
-"""The folder of the crash reports of a server: a folder for each, of which the oldest are removed."""
+"""The folder of a server's crash reports. Each report is a folder in it; the oldest reports are removed."""
 
 from __future__ import annotations
 
@@ -83,11 +83,11 @@ class CrashFolder:
         """Write a report, then remove the oldest ones; return the report's folder.
 
         Args:
-            what: what has happened, in letters and hyphens.
+            what: the event, in letters and hyphens.
             files: name of each file, one of FILES → text.
 
         Raises:
-            OSError: the report cannot be written; nothing of it is left, as far as the disk allows.
+            OSError: the report cannot be written; its files are removed, if the disk allows that.
         """
         self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
         unfinished = self.path / f"{_UNFINISHED}-{os.getpid()}"
@@ -107,7 +107,7 @@ class CrashFolder:
         return report
 
     def remove_unfinished(self) -> None:
-        """Remove reports that a server did not finish because it was killed, and log how many, if it is a day ago."""
+        """Remove old reports that a server did not finish because it was killed, and log their number."""
         removed, before = 0, time.time() - UNFINISHED_S
         with contextlib.suppress(OSError):  # the folder does not exist yet, or is another user's
             for each in list(self.path.glob(f"{_UNFINISHED}-*")):
@@ -131,7 +131,7 @@ class CrashFolder:
         )
 
     def _remove_oldest(self) -> None:
-        """Remove the oldest reports beyond the limits. What cannot be read or removed, such as another user's, is passed over."""
+        """Remove the oldest reports beyond the limits. Skips reports that cannot be read or removed."""
         reports = self.reports()
         sizes = [_size(report) for report in reports]
         while len(reports) > 1 and (len(reports) > self._max_reports or sum(sizes) > self._max_bytes):

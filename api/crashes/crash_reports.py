@@ -144,7 +144,7 @@ class CrashReports:
 
 
 def _what(end: EngineEnd) -> str:
-    """Return what happened to an engine, for the name of the report."""
+    """Return a short text about how an engine ended, for the name of the report."""
     if end.has_hung:
         return "engine-hung"
     if end.info is None:

@@ -1,4 +1,4 @@
-"""Facts about the installation and the machine, for bug reports. Imports no library to learn its version."""
+"""Facts about the installation and the machine, for bug reports. Imports no library for its version."""
 
 from __future__ import annotations
 

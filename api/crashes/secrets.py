@@ -20,11 +20,12 @@ _WORD = re.compile(r"[^\s'\"]+")
 
 
 class Secrets:
-    """Hides secrets in a text: those that it knows, passwords in URLs, and what looks like a key.
+    """Hides secrets in a text: known secrets, passwords in URLs, and text that looks like a key.
 
     Args:
         values: secrets to hide.
-        environment: environment variables. Values of those whose names look like secrets are hidden, too.
+        environment: environment variables. If a variable's name looks like that of a secret, its value is
+            hidden, too.
     """
 
     def __init__(self, values: Iterable[str] = (), environment: Mapping[str, str] = os.environ) -> None:
@@ -49,7 +50,7 @@ class Secrets:
 
 
 def _without_user(word: re.Match[str]) -> str:
-    """Return a word without what stands in it between "://" and the last "@".
+    """Return a word without the text between "://" and the last "@".
 
     A password that is not percent-encoded may contain "/", "#" and "@".
     """

@@ -64,7 +64,7 @@ class ClassificationService:
         )
 
     async def _check_long(self, inputs: Sequence[str | tuple[str, str]]) -> None:
-        """Raise ContextLengthError for a long text that cannot fit, before it takes a hundred times its memory."""
+        """Raise ContextLengthError if a text cannot fit, before encoding takes 100 times its memory."""
         texts = self._generator.texts
         for index, given in enumerate(inputs):
             for text in (given,) if isinstance(given, str) else given:

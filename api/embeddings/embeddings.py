@@ -21,7 +21,7 @@ from llmfw.core.base.request import EmbedRequest
 
 MAX_INPUTS = 2048
 FLOAT_BYTES = 4
-MAX_CHARS_A_TOKEN = 1000  # the most expected: long white space and unknown words have few tokens
+MAX_CHARS_A_TOKEN = 1000  # an upper estimate: long white space and unknown words have few tokens
 
 
 class EmbeddingService:

@@ -1,6 +1,6 @@
 """Parses a multipart/form-data body with one file as it arrives: the file is never in memory as a whole.
 
-Does not depend on what the fields mean or where the file goes.
+Does not depend on the meaning of the fields or the destination of the file.
 """
 
 from __future__ import annotations

@@ -14,10 +14,10 @@ PURPOSE = "vision"
 
 
 def image_file_reader(files: FileService | None) -> Callable[[str, int], Awaitable[bytes]]:
-    """Return a function that returns the content of the image file with an id, of at most so many bytes.
+    """Return a function that reads an image file, given the file's id and a maximum size in bytes.
 
-    The function raises NotFoundError if the current request may not see the file, RequestError if its purpose is
-    another one, and ImageRefusedError if it has too many bytes.
+    The function raises NotFoundError if the current request may not see the file, RequestError if the file
+    has another purpose, and ImageRefusedError if the file has too many bytes.
 
     Args:
         files: the files; None: there are none.

@@ -1,4 +1,4 @@
-"""Checks the types of what a plugin's route passes to its services.
+"""Checks the types of the arguments that a plugin's route passes to its services.
 
 A wrong type is the plugin's fault, not the client's: it is a TypeError that names the argument and the value.
 """
@@ -31,7 +31,7 @@ def check_prompts(name: str, values: object) -> None:
 
 
 def check_texts(name: str, values: object) -> None:
-    """Raise TypeError unless a value is a sequence of texts. A single text is none."""
+    """Raise TypeError unless a value is a sequence of texts. A single text is refused."""
     for i, each in enumerate(_items(name, values, "a sequence of str")):
         if not isinstance(each, str):
             raise _wrong(f"{name}[{i}]", each, "a str")
@@ -51,7 +51,7 @@ def check_settings(
     priority: object = 0,
     timeout_s: object = None,
 ) -> None:
-    """Raise TypeError for a setting of a generation that has a wrong type, or a member that has."""
+    """Raise TypeError if a setting of a generation, or a member of a setting, has a wrong type."""
     if sampling is not None:
         if not isinstance(sampling, SamplingParams):
             raise _wrong("sampling", sampling, "a SamplingParams or None")
@@ -70,7 +70,7 @@ def check_settings(
 
 
 def _items(name: str, value: object, wanted: str) -> Sequence[Any]:
-    """Return a value that is a sequence, but no text and no bytes."""
+    """Return a value; raise TypeError unless it is a sequence other than text or bytes."""
     if isinstance(value, str | bytes | bytearray | memoryview) or not isinstance(value, Sequence):
         raise _wrong(name, value, wanted)
     return value

@@ -34,7 +34,7 @@ class Scorer:
             added: token ids of each continuation.
 
         Raises:
-            RequestError: there are no continuations or too many, or one has no or unknown tokens.
+            RequestError: there are no continuations or too many, or one has no tokens or unknown ones.
         """
         if not 0 < len(added) <= MAX_TOGETHER:
             raise RequestError(

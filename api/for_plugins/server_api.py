@@ -118,7 +118,7 @@ class InProcessAPI(ServerAPI):
         return await while_connected(request.receive, work)
 
     def failure(self, error: Exception) -> Failure:
-        """Return an exception as the client sees it; log it if the client did not cause it."""
+        """Return an exception as the client sees it; log the exception if the client did not cause it."""
         log_unexpected(error, "a request of a plugin's route")
         status, detail = status_of(error), body_of(error).error
         return Failure(
@@ -188,7 +188,7 @@ def _refuse(ignored: Sequence[str]) -> None:
 
 
 def _capabilities(answering: Answering, components: ModelComponents) -> list[str]:
-    """Return what the model can do (see `ServedModel`)."""
+    """Return the model's capabilities (see `ServedModel`)."""
     if answering.generator.info.task == "embed":
         return ["embedding"]
     if answering.generator.info.task == "classify":

@@ -79,7 +79,7 @@ class CallerServices(RouteServices):
 
     @property
     def task(self) -> str:
-        """What the model does."""
+        """The model's task."""
         return self._generator.info.task
 
     @property
@@ -192,7 +192,7 @@ class CallerServices(RouteServices):
         add_generation_prompt: bool = True,
         template_options: Mapping[str, object] | None = None,
     ) -> str:
-        """Return the prompt's text that a chat of these messages has."""
+        """Return the text of the prompt for a chat with these messages."""
         body = {
             "messages": messages,
             "tools": list(tools) or None,
@@ -236,7 +236,7 @@ class CallerServices(RouteServices):
 
 
 def terms_for_caller(timeout_s: float | None) -> Terms:
-    """Return the terms of a request of a plugin's route: those of its caller.
+    """Return the caller's terms for a request of a plugin's route.
 
     Raises:
         RequestError: the timeout is not above 0.

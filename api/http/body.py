@@ -262,7 +262,7 @@ def _not_json(error: Exception, raw: bytes | msgspec.Raw) -> RequestError:
 
 
 def _not_utf8(raw: bytes | msgspec.Raw) -> str:
-    """Return which byte is not UTF-8, and its place in the body or in the value that was decoded by itself."""
+    """Return which byte is not UTF-8, and its place in the body, or in the separately decoded value."""
     data = bytes(raw)
     try:
         data.decode()

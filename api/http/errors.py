@@ -158,7 +158,7 @@ def _message_and_parameter(error: HTTPException) -> tuple[str, str | None]:
 
 
 def _encodable(text: str) -> str:
-    """Write halves of surrogate pairs as escapes: a message may quote them from a client or a plugin, and UTF-8 has none."""
+    """Write halves of surrogate pairs as escapes. A message may quote them, and UTF-8 cannot encode them."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 
@@ -246,7 +246,7 @@ def handle(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]
 
 
 def _with_head(allowed: str) -> str:
-    """Return the value of `allow` with HEAD, which every path that has GET answers (see `app.head`)."""
+    """Add HEAD to the value of `allow` if it has GET, because such paths answer HEAD (see `app.head`)."""
     methods = set(filter(None, allowed.split(", ")))
     return ", ".join(sorted(methods | {"HEAD"} if "GET" in methods else methods))
 

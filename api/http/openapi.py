@@ -1,8 +1,8 @@
 """Builds the OpenAPI document from the server's routes and the Structs that they read and write.
 
 Litestar's own generator does not know the bodies' types, because the route handlers decode bodies themselves.
-A plugin's route without a description (`operation.describe`) is listed with its path only, and one with Litestar's
-`include_in_schema=False` not at all.
+A plugin's route without a description (`operation.describe`) is listed with its path only. A route with
+Litestar's `include_in_schema=False` is left out.
 """
 
 from __future__ import annotations

@@ -63,8 +63,8 @@ class EventStreamResponse:
     """An ASGI response that sends frames as they arrive, and comments to keep a quiet stream alive.
 
     Args:
-        frames: iterator of frames; closed at the end, also if the client disconnects. Its exception becomes
-            an error frame; empty frames are not sent.
+        frames: iterator of frames; closed at the end, even if the client disconnects. An exception of the
+            iterator becomes an error frame; empty frames are not sent.
         headers: headers to send in addition to those of every event stream.
         first: frame already taken from `frames`, sent first.
     """

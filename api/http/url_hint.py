@@ -1,4 +1,4 @@
-"""Suggests the URL that a client may have meant when no route has the one that it requested."""
+"""Suggests the URL that a client may have meant if no route has the requested URL."""
 
 from __future__ import annotations
 

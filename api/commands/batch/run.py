@@ -136,7 +136,7 @@ def run_command(
                 record = run_to_end(_until_signal(work.run(engine, config, plugins)))
         except LLMFWError:
             if work.has_nothing:
-                folder.end()  # otherwise a corrected command would be refused: its subject differs
+                folder.end()  # otherwise it would refuse a corrected command with another subject
             raise
     if isinstance(record, signal.Signals):
         click.echo(f"stopped{shown.how_far}; the same command goes on from here", err=True)

@@ -102,5 +102,5 @@ def _print_table(jobs: list[Job]) -> None:
 def _row(job: Job) -> tuple[Cell, ...]:
     done, failed, total = counts_of(job)
     created = time_in_words(job["created_at"]) if job.get("created_at") else None
-    shown = None if job["status"] in CUT_SHORT else failed  # those that did not run count as failed
+    shown = None if job["status"] in CUT_SHORT else failed  # lines that did not run count as failed
     return job["id"], job["status"], f"{done}/{total}", shown, created, job.get("endpoint")

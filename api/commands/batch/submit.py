@@ -45,7 +45,7 @@ def _checked_window(ctx: click.Context, param: click.Parameter, value: str) -> s
 
 
 class _SubmitCommand(click.Command):
-    """A command whose error for an option with the name of OpenAI's field says what to use here."""
+    """A command that names `--window` in its error for an option with the name of OpenAI's field."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         try:

@@ -101,7 +101,7 @@ def _about(errors: dict[str, str]) -> str:
 
 
 def _what_of_clients(*, has_recording: bool, has_messages: bool) -> str:
-    """Return a sentence that says whether the bundle has something that clients sent."""
+    """Return a sentence that says whether the bundle contains data from clients."""
     held = []
     if has_recording:
         held.append("the token ids of prompts and replies (--recording)")

@@ -36,7 +36,7 @@ def replay_command(
         changes["model"] = resolve_model(model, registry).path
     changes = {name: value for name, value in changes.items() if value}
     if attention is not None:
-        changes["prefill_attention"] = None  # the named backend computes all
+        changes["prefill_attention"] = None  # the named backend computes prefill, too
     num_steps = num_tokens = num_differing = 0
     for replayed in replay(file, registry, **changes):
         num_steps += 1

@@ -1,4 +1,4 @@
-"""Asks a running server for what a bug report needs: health, settings of the engine, versions and metrics."""
+"""Asks a running server for the facts for a bug report: health, engine settings, versions and metrics."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class ServerReplies:
 def ask_server(remote: Remote) -> ServerReplies:
     """Ask a server for its health and all PATHS. An unreachable server is asked once.
 
-    Messages of errors are left out, since that of an exception in the engine may quote a request.
+    Leaves out error messages, because the message of an engine's exception may quote a request.
     """
     found = ServerReplies()
     try:

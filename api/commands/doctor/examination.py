@@ -72,7 +72,7 @@ def _spoken(group: Sequence[str]) -> str:
 
 
 def grouped(names: Sequence[str]) -> list[list[str]]:
-    """Return the groups of plugins to examine in one process each: all of llmfw's own, and each other one."""
+    """Return the groups of plugins that share a process: all of llmfw's own; each other one alone."""
     own = {entry_point.name for entry_point in distribution(DISTRIBUTION).entry_points.select(group=GROUP)}
     together = [name for name in names if name in own]
     return [*([together] if together else []), *([name] for name in names if name not in own)]

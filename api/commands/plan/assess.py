@@ -221,7 +221,7 @@ def _describe_settings(settings: Settings, context: int | None) -> dict[str, Any
 def _describe_plan(
     plan: MemoryPlan, settings: Settings, context: int | None, lengths: tuple[int, ...]
 ) -> dict[str, Any]:
-    """Return the use of the memory, and how many requests of each length fit, as far as one fits at all."""
+    """Return the memory use, and how many requests of each length fit. Omits lengths that are too long."""
     shown = [n for n in lengths if n <= plan.num_tokens and (context is None or n <= context)]
     return {
         "items": [{"what": what, "bytes": size} for what, size in plan.items],

@@ -32,7 +32,7 @@ SCHEME = "quantization_scheme"
 def _scheme_options(
     ctx: click.Context, param: click.Parameter, pairs: tuple[tuple[str, str], ...]
 ) -> dict[str, OptionValue]:
-    """Return the component options; callback of `-o`. Refuse those that change no memory."""
+    """Return the component options; callback of `-o`. Refuse options that do not affect memory."""
     for key, _ in pairs:
         if not key.startswith(f"{SCHEME}."):
             raise click.BadParameter(

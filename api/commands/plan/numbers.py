@@ -83,7 +83,7 @@ class ModelNumbers:
         architecture: name of the model's class.
         dtype: dtype of the checkpoint; one of `DTYPE_BYTES`.
         layers, heads, kv_heads, head_dim, v_head_dim, hidden, intermediate, vocab: dimensions of the model.
-            The number of KV heads and the head sizes are those that the KV cache stores.
+            The number of KV heads and the head sizes are as stored in the KV cache.
         context: longest sequence, in tokens, that the model supports; None if the config does not give it.
         quantized: whether the weights are stored in a quantized type.
         dequantized: whether a plugin reads that type, and dequantizes the weights when the model is loaded.
@@ -119,7 +119,7 @@ class ModelNumbers:
 
     @property
     def adapter_elements(self) -> int:
-        """Number of elements of an adapter of rank 1 of all linear layers that can be adapted, so not of experts."""
+        """Number of elements of a rank-1 adapter for all linear layers except those of experts."""
         queries, keys = self.heads * self.head_dim, self.kv_heads * self.head_dim
         values = self.kv_heads * self.v_head_dim
         attention = 3 * self.hidden + queries + keys + values + self.heads * self.v_head_dim + self.hidden

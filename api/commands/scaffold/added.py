@@ -24,7 +24,8 @@ class ExistingPackage:
         folder: folder with the package's pyproject.toml.
 
     Raises:
-        ConfigError: the folder has no such package, or its names are not those of `llmfw plugin new`.
+        ConfigError: the folder has no such package, or its names differ from the names that `llmfw plugin
+            new` gives.
 
     Attributes:
         names: the names in the package.

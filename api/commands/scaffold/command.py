@@ -128,7 +128,7 @@ def _check_plugin_name(names: PackageNames, ctx: click.Context) -> None:
 
 
 def _check_component_name(kind: Kind, names: PackageNames, ctx: click.Context) -> str | None:
-    """Return a note if another component has this name; raise ConfigError if the command cannot have it."""
+    """Return a note if another component has this name; raise ConfigError if a command must not have it."""
     if kind.name == "command" and names.component in _own_commands(ctx):
         raise ConfigError(f"llmfw has a command {names.component!r} of its own; choose another name")
     return _same_name(plugins_of(ctx), kind, names)

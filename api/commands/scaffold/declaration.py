@@ -1,4 +1,4 @@
-"""Adds a hook to the module that declares what a package brings, and leaves the rest of the module as it is."""
+"""Adds a hook to the module that declares a package's components. The rest of the module stays unchanged."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _with_function(source: str, text: str) -> str:
 
 
 def _joined(source: str, declaration: str, function: ast.FunctionDef) -> str:
-    """Return a module's text with a function, or with its statements at the end of the function of that name."""
+    """Return a module's text with a function added. Extends an existing function of the same name."""
     existing = {each.name: each for each in _functions(ast.parse(source))}
     if function.name not in existing:
         return _with_function(source, _text_of(declaration, function))
@@ -71,7 +71,7 @@ def _text_of(source: str, function: ast.FunctionDef) -> str:
 
 
 def _with_import(source: str, wanted: ast.Import | ast.ImportFrom) -> str:
-    """Return a module's text that has an import, in the order of imports that ruff sorts them in."""
+    """Return a module's text with an import added, in ruff's order of imports."""
     present = [node for node in ast.parse(source).body if isinstance(node, ast.Import | ast.ImportFrom)]
     lines = source.splitlines()
     for node in present:
@@ -88,7 +88,7 @@ def _with_import(source: str, wanted: ast.Import | ast.ImportFrom) -> str:
 def _inserted(
     lines: list[str], present: list[ast.Import | ast.ImportFrom], wanted: ast.Import | ast.ImportFrom
 ) -> str:
-    """Return the lines as a text with an import before the first one that sorts after it, or after the last."""
+    """Return the lines as text, with an import inserted where it belongs in the order of imports."""
     text = _import(wanted, (name.name for name in wanted.names))
     later = next((node for node in present if _key(node) > _key(wanted)), None)
     sections = [_key(node)[0] for node in present]

@@ -111,7 +111,7 @@ def package_files(kinds: Sequence[Kind], names: PackageNames) -> Iterator[tuple[
 
 
 def declarations(kinds: Sequence[Kind], names: PackageNames) -> list[str]:
-    """Return the texts of modules that declare one kind each; those that add to the hook of another come last."""
+    """Return the texts of modules that declare one kind each. Modules with several hooks come last."""
     return sorted((declaration(kind, names) for kind in kinds), key=num_hooks)
 
 
@@ -122,7 +122,7 @@ def declaration(kind: Kind, names: PackageNames) -> str:
 
 
 def component_files(kind: Kind, names: PackageNames) -> Iterator[tuple[str, bytes]]:
-    """Yield the path and the content of each file that a package has for one kind, but for the declaration."""
+    """Yield the path and the content of each file that a package has for one kind, except the declaration."""
     own, values = TEMPLATES / kind.name, _values(kind, names)
     yield f"{names.module}/{kind.name}.py", _filled(own / "component.txt", values)
     for file in sorted((own / "data").rglob("*")):
