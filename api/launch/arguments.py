@@ -21,7 +21,7 @@ def arguments_of(settings: Mapping[str, Any]) -> list[str]:
     """Return the arguments for settings that are not secrets. None stands for the default.
 
     Raises:
-        ConfigError: an unknown setting, or one that cannot be set from here.
+        ConfigError: a setting is unknown, or cannot be set from Python.
     """
     return [
         text
@@ -32,7 +32,7 @@ def arguments_of(settings: Mapping[str, Any]) -> list[str]:
 
 
 def secrets_of(settings: Mapping[str, Any]) -> dict[str, str]:
-    """Return environment variables for secret settings: others see arguments in the system's list of processes."""
+    """Return environment variables for secret settings, because other users can see a process's arguments."""
     return {
         f"LLMFW_{name.upper()}": value if isinstance(value, str) else "\n".join(value)
         for name, value in settings.items()

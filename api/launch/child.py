@@ -1,6 +1,7 @@
-"""`python -m llmfw.api.launch.child`: `llmfw`, but it ends when the process that started it does.
+"""`python -m llmfw.api.launch.child`: runs `llmfw`, and ends when its parent process ends.
 
-That process keeps a pipe to this one's standard input open. The system closes it however the process ends.
+The parent keeps a pipe to this process's standard input open. The system closes the pipe however the parent
+ends.
 """
 
 from __future__ import annotations

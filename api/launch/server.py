@@ -3,7 +3,7 @@
     with Server("demo") as server:
         reply = server.openai().chat.completions.create(model="demo", messages=messages)
 
-The process ends with the block, and in any case with this one.
+The server's process ends with the block, and at the latest when the calling process ends.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ MAX_PORTS = 5
 
 
 class ServerStartError(LLMFWError):
-    """A server has ended before it was ready, or did not become ready in time. The message has its log's end."""
+    """The server ended before it was ready, or was not ready in time. The message has the end of its log."""
 
 
 class Server:
@@ -135,12 +135,12 @@ class Server:
 
     @property
     def log(self) -> str:
-        """What the server has written so far."""
+        """The server's output so far."""
         size = os.fstat(self._log.fileno()).st_size
         return os.pread(self._log.fileno(), size, 0).decode(errors="replace")
 
     def openai(self, **options: Any) -> OpenAI:
-        """Return a client of OpenAI's SDK for this server, which must be installed.
+        """Return a client for this server from OpenAI's SDK, which must be installed.
 
         Args:
             options: further arguments of `openai.OpenAI`.
@@ -163,7 +163,7 @@ class Server:
             stdout=self._log,
             stderr=self._log,
             env=os.environ | self._secrets,
-            start_new_session=True,  # Ctrl-C in a terminal interrupts this process alone, which then ends the other
+            start_new_session=True,  # Ctrl-C in a terminal reaches only the caller, which ends the server
         )
         atexit.register(self.terminate)
         return self
@@ -172,7 +172,8 @@ class Server:
         """Wait until the server takes requests.
 
         Raises:
-            ServerStartError: it has ended, or `start_timeout_s` has passed. The process has ended then.
+            ServerStartError: the server has ended, or `start_timeout_s` has passed. In both cases, its
+                process has ended.
         """
         deadline = time.monotonic() + self._timeout_s
         num_ports = 1
@@ -196,7 +197,7 @@ class Server:
             timeout_s: longest time to wait in seconds, after which the processes are killed.
 
         Returns:
-            The exit code, or None if the server was not launched. Further calls return it again.
+            The exit code, or None if the server was not launched. Further calls return the same exit code.
         """
         process = self._process
         if process is None:
@@ -226,7 +227,7 @@ class Server:
         return self._is_free_port and "Error: cannot listen on" in self.log
 
     def _trust(self) -> ssl.SSLContext | bool:
-        """Return whom to trust when asking whether the server is ready: its certificate need not name this machine."""
+        """Return httpx's `verify` for readiness requests: any certificate, since it may name another host."""
         if self._scheme == "http":
             return True
         context = ssl.create_default_context()
@@ -255,7 +256,7 @@ def _free_port(host: str) -> int:
 
 
 def _reachable(host: str) -> str:
-    """Return a host as part of a URL; the loopback address if it stands for all addresses."""
+    """Return a host in the form for URLs. The address of all interfaces becomes the loopback address."""
     try:
         address = ipaddress.ip_address(host)
     except ValueError:

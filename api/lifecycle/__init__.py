@@ -1,1 +1,1 @@
-"""The end of a server: refuses new requests, and waits for those that run."""
+"""The shutdown of a server: refuses new requests, and waits for running requests."""

@@ -1,4 +1,4 @@
-"""The drain of a server that is to end: running requests finish, and batches go back to their store.
+"""Drains a server before it ends: running requests finish, and batches go back to their store.
 
 Does not depend on HTTP, and does not end the server.
 """
@@ -23,7 +23,7 @@ LAST_WORDS_S = 2.0
 
 
 class Work(Protocol):
-    """Work of a server that no open request shows."""
+    """Work of a server that belongs to no open request, such as batches."""
 
     async def hand_back(self) -> None:
         """Stop the work that another server can continue, and store its progress."""
@@ -32,17 +32,17 @@ class Work(Protocol):
         """Wait until no other work runs."""
 
     async def end(self) -> None:
-        """End the other work, and store why."""
+        """End the remaining work, and store the reason."""
 
 
 class Drain:
-    """Counts the open requests, and waits for their end once it has begun.
+    """Counts the open requests. Once the drain has begun, waits until they have ended.
 
     Args:
         timeout_s: longest time to wait, in seconds.
 
     Attributes:
-        timeout_s: as in the arguments, or those that `begin` received.
+        timeout_s: longest time to wait, in seconds: the argument, or the time that `begin` received.
         num_open: number of requests that run.
     """
 
@@ -83,7 +83,7 @@ class Drain:
         self._work.append(work)
 
     def begin(self, timeout_s: float | None = None) -> bool:
-        """Refuse new requests from now on. Return whether the drain had not begun before.
+        """Refuse new requests from now on. Return True if this call began the drain.
 
         Args:
             timeout_s: longest time to wait, in seconds, in place of the drain's own; ignored once the drain has begun.
@@ -95,7 +95,7 @@ class Drain:
         return is_first
 
     def hurry(self) -> None:
-        """Do not wait for what still runs."""
+        """Stop waiting for running requests and other work."""
         self._hurried.set()
 
     async def begun(self) -> None:
@@ -105,7 +105,7 @@ class Drain:
     async def run(self) -> bool:
         """Wait until everything has ended. Return False if something still runs after `timeout_s`, or after `hurry`.
 
-        Work that no open request shows has ended in any case.
+        When this returns, work that belongs to no open request has ended, too.
         """
         is_done = await self._wait()
         if not is_done:
@@ -132,7 +132,7 @@ class Drain:
 
 
 async def _all(steps: Iterable[Awaitable[None]]) -> None:
-    """Wait for all steps. One that fails is logged: the store of a plugin must not cut running requests short."""
+    """Wait for all steps. Log steps that fail: a plugin's store must not cut running requests short."""
     for result in await asyncio.gather(*steps, return_exceptions=True):
         if isinstance(result, Exception):
             logger.error("a step of the drain failed", exc_info=result)

@@ -19,9 +19,9 @@ _READING = ("GET", "HEAD", "OPTIONS")
 class Gate:
     """ASGI middleware that refuses requests while the server drains, and counts the open ones.
 
-    What a request sends to the engine counts as parts of one whole request, for which a sleep of the engine waits.
-    Requests that only read (GET, HEAD and OPTIONS) are answered until the server ends. A connection ends with the
-    refusal, so that the client's next one may reach another server.
+    All that an HTTP request sends to the engine counts as one whole request. A sleep of the engine waits for
+    its end. Requests that only read (GET, HEAD and OPTIONS) are answered until the server ends. A refusal
+    closes the connection, so that the client's next connection may reach another server.
     """
 
     def __init__(self, app: ASGIApp, drain: Drain) -> None:

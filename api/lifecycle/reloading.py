@@ -17,11 +17,12 @@ LEVELS = ("debug", "info", "warning", "error")
 
 
 class Reloading:
-    """What an administrator can reload.
+    """Reads files again, and sets the log level, for an administrator.
 
     Args:
-        client: client of the engine, whose log has a level, too.
-        files: functions that read files again by what the files are; they raise ConfigError for invalid ones.
+        client: client of the engine, whose log level is set, too.
+        files: name of the files' content → function that reads the files again, and raises ConfigError if
+            they are invalid.
     """
 
     def __init__(self, client: EngineClient, files: Mapping[str, Callable[[], Awaitable[None]]]) -> None:
@@ -32,7 +33,8 @@ class Reloading:
         """Read all files again, and set the log level if the request has one.
 
         Raises:
-            RequestError: a field is wrong, or files are not valid. Invalid ones are not used; all others are.
+            RequestError: a field is wrong, or files are invalid. Invalid files are not used; all other files
+                are used.
             EngineDeadError: the engine does not run, so that its log level cannot be set.
         """
         if body.log_level is not None and body.log_level not in LEVELS:

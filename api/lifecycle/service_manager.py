@@ -1,4 +1,4 @@
-"""Tells systemd how the server is, by the protocol of sd_notify(3).
+"""Reports the server's state to systemd by the protocol of sd_notify(3).
 
 Does nothing unless the service manager has set NOTIFY_SOCKET, as it does for units of `Type=notify`.
 """
@@ -19,8 +19,10 @@ class ServiceManager:
     """The service manager that has started the server, if there is one.
 
     Args:
-        address: path of its datagram socket; "@" stands for the zero byte of an abstract one. None: there is none.
-        watchdog_s: seconds without a sign of life after which it ends the server; None: never.
+        address: path of the service manager's datagram socket, where a leading "@" stands for the zero byte
+            of an abstract socket; None: there is no service manager.
+        watchdog_s: seconds without a sign of life after which the service manager ends the server; None:
+            never.
     """
 
     def __init__(self, address: str | None = None, watchdog_s: float | None = None) -> None:
@@ -29,7 +31,7 @@ class ServiceManager:
 
     @classmethod
     def of(cls, environ: Mapping[str, str]) -> ServiceManager:
-        """Return the service manager that the environment names. A watchdog of another process is left out."""
+        """Return the service manager that the environment names. Ignores a watchdog for another process."""
         usec = environ.get("WATCHDOG_USEC", "")
         is_ours = environ.get("WATCHDOG_PID", str(os.getpid())) == str(os.getpid())
         watchdog_s = int(usec) / 1e6 if usec.isdecimal() and int(usec) and is_ours else None

@@ -1,7 +1,7 @@
 """Decides which hosts and addresses the server may fetch images from.
 
-The server stands where its clients cannot reach: beside databases, and beside the metadata service of a cloud,
-which hands out credentials. So only public addresses are dialled.
+The server can reach hosts that its clients cannot: databases, and the metadata service of a cloud, which
+hands out credentials. So the server connects only to public addresses.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class MediaPolicy(msgspec.Struct, frozen=True):
 
 
 def _check_name(host: str) -> None:
-    """Raise ImageRefusedError for a number in place of a name that is no plain address.
+    """Raise ImageRefusedError for an empty host, and for a number that is not a plain IPv4 address.
 
     Resolvers read 2130706433, 017700000001, 0x7f.1 and 127.1 as 127.0.0.1.
     """
@@ -102,8 +102,8 @@ def _is_address(host: str) -> bool:
 def check_addresses(host: str, addresses: Collection[str]) -> None:
     """Raise ImageRefusedError unless all addresses of a host are public.
 
-    Private, loopback and link-local addresses are not, nor are those of multicast, of metadata services, and
-    forms of IPv6 that embed an address of IPv4.
+    These addresses are not public: private, loopback, link-local and multicast addresses, addresses of
+    metadata services, and IPv6 addresses that embed an IPv4 address.
     """
     if not addresses or not all(map(is_public, addresses)):
         raise ImageRefusedError(

@@ -10,13 +10,13 @@ from llmfw.core.base.histogram import CALL_BOUNDS, Histogram
 
 
 class ImageCounts(msgspec.Struct):
-    """What has become of the images of requests since start.
+    """Counts and durations of the work on images since start.
 
     Attributes:
         accepted: number of images that were read.
         refused: reason → number of images that were refused.
         decoding: seconds that decoding took, without waiting.
-        fetching: seconds that fetching images from URLs took, also of those that failed.
+        fetching: seconds that fetching images from URLs took, including failed attempts.
     """
 
     accepted: int = 0

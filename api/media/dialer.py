@@ -1,4 +1,4 @@
-"""Connects to hosts for httpcore: resolves a name once, checks its addresses, and dials one of these."""
+"""Connects to hosts for httpcore: resolves a name once, checks its addresses, and connects to one of them."""
 
 from __future__ import annotations
 
@@ -46,10 +46,11 @@ def _look_up(host: str) -> list[str]:
 
 
 class CheckedDialer(httpcore.AsyncNetworkBackend):
-    """Dials public addresses alone.
+    """Connects to public addresses only.
 
-    The addresses that are checked are those that are dialled: a name that changes between two look-ups gains
-    nothing. httpcore verifies the certificate for the host's name, not for the address.
+    Resolves a name once, and connects to the addresses that were checked. So a name whose addresses change
+    between two look-ups cannot evade the check. httpcore verifies the certificate for the host's name, not
+    for the address.
 
     Args:
         resolve: resolver of names.
@@ -72,7 +73,7 @@ class CheckedDialer(httpcore.AsyncNetworkBackend):
 
         Raises:
             ImageRefusedError: an address of the host is not public.
-            httpcore.ConnectError: the host has no address, or none that answers.
+            httpcore.ConnectError: the host has no address, or no address answers.
         """
         host = host.strip("[]")
         try:

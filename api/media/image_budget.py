@@ -1,4 +1,4 @@
-"""Memory for the images of all requests together, of which one tenant gets at most half."""
+"""Limits the memory for the images of all requests together. One tenant gets at most half of it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class ImageBudget:
 
     @property
     def share(self) -> int:
-        """Most bytes of one tenant."""
+        """Maximum number of bytes of one tenant."""
         return self._most // 2
 
     @property
@@ -41,14 +41,14 @@ class ImageBudget:
             yield hold
         finally:
             self._held[tenant] -= hold.size
-            self._held += Counter()  # drops what is zero
+            self._held += Counter()  # drops entries that are zero
 
     def add(self, tenant: str, size: int) -> None:
         """Count further bytes of a tenant.
 
         Raises:
             TenantLimitError: the tenant holds too many already.
-            OverloadedError: all tenants together do.
+            OverloadedError: all tenants together hold too many already.
         """
         if self._held[tenant] + size > self.share:
             raise TenantLimitError("your images that wait take up the memory for images; try again later")
@@ -71,7 +71,7 @@ class ImageHold:
         """Count further bytes.
 
         Raises:
-            RequestError: the request has more than any may have.
+            RequestError: the request's images have more bytes than one tenant may hold.
             TenantLimitError, OverloadedError: as in `ImageBudget.add`.
         """
         if self.size + size > self._budget.share:

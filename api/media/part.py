@@ -1,4 +1,4 @@
-"""The parts of messages that are images, as chats, responses and Anthropic's messages share them."""
+"""Image parts of messages, which chats, responses and Anthropic's messages share."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _DETAILS = ("auto", "low", "high", "original")
 
 
 class ImagePart(msgspec.Struct, frozen=True):
-    """An image in a message's content, before it is read. Stands in the list of parts.
+    """An image in the list of parts of a message's content, before it is read.
 
     Attributes:
         kind: type of the part or block in the client's request.
         param: path of the image in the client's request, as in `messages[1].content[0].image_url`.
-        url: its URL; None: it is given otherwise.
-        base64: its data in base64; None: it is given otherwise.
-        file_id: id of an uploaded file; None: it is given otherwise.
+        url: URL of the image; None: the client gives the image in another way.
+        base64: data of the image in base64; None: the client gives the image in another way.
+        file_id: id of an uploaded file; None: the client gives the image in another way.
         detail: how exactly the model is to look at it, for the chat template; None: the client does not say.
     """
 
@@ -49,7 +49,7 @@ def with_image_parts(messages: Sequence[Message]) -> Sequence[Message]:
     """Return a chat's messages with an `ImagePart` in place of each image. Other parts stay as they are.
 
     Raises:
-        RequestError: an image is not given as it should be; names the field.
+        RequestError: an image is malformed; names the field.
     """
     return replaced(messages, _of_chat)
 
@@ -58,7 +58,7 @@ def replaced(messages: Sequence[Message], replace: Callable[[Any, str], Any]) ->
     """Return messages in which the parts of contents are replaced; the same object if there are no lists of parts.
 
     Args:
-        replace: function of a part and its path, which returns another one.
+        replace: function that takes a part and its path, and returns the new part.
     """
     if not any(isinstance(message.get("content"), list) for message in messages):
         return messages
@@ -82,7 +82,7 @@ def _of_chat(part: Any, param: str) -> Any:
 def image_part(part: dict[str, Any], param: str) -> ImagePart:
     """Return the image of a part of OpenAI's APIs.
 
-    It has `image_url`, a text or an object with `url` and `detail`, or `file_id`.
+    The part has `image_url` (a text, or an object with `url` and `detail`) or `file_id`.
 
     Raises:
         RequestError: the part is malformed; names the field.

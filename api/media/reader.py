@@ -1,4 +1,4 @@
-"""Reads the images of a request: gets their files, decodes these, and leaves a mark for each in the messages."""
+"""Reads the images of a request: gets and decodes their files, and puts markers into the messages."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ class ImageReader:
         policy: hosts from which images may be fetched.
         max_images: maximum number of images in a request.
         read_file: reads an uploaded file.
-        fetcher: fetches images; None: as `policy` and `limits` say.
+        fetcher: fetches images; None: a fetcher with `policy` and `limits`.
 
     Attributes:
-        counts: what has become of the images so far.
+        counts: counts and durations of the work on images so far.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class ImageReader:
         self._num_kept_bytes = 0
 
     def holding(self, tenant: str) -> AbstractContextManager[ImageHold]:
-        """Count the bytes of one request, until the block ends: the caller must then hold its images no more."""
+        """Count the bytes of one request until the block ends. The caller must drop the images by then."""
         return self._budget.holding(tenant)
 
     async def read(
@@ -151,7 +151,7 @@ def _digest(data: bytes) -> bytes:
 
 
 def _marked(parts: list[ImagePart], part: Any, param: str) -> Any:
-    """Return a part as chat templates know it; add an image to `parts`."""
+    """Return a part in the form for chat templates. If it is an image, add it to `parts`."""
     if not isinstance(part, ImagePart):
         return part
     parts.append(part)

@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 
 
 class ImagePrompts(Protocol):
-    """Makes prompts of texts with images, as the served model reads them (`core.media.prompter.ImagePrompter`)."""
+    """Makes the served model's prompts from texts with images (`core.media.prompter.ImagePrompter`)."""
 
     async def start(self) -> None:
         """Load what is needed, so that the first prompt does not wait for it."""
@@ -41,18 +41,18 @@ class ImagePrompts(Protocol):
 
 
 class Vision(msgspec.Struct, frozen=True):
-    """The two halves of reading images.
+    """The reader of images, and the model's image processor.
 
     Attributes:
         reader: reads the images of requests.
-        prompts: makes prompts of them.
+        prompts: makes prompts from the images.
     """
 
     reader: ImageReader
     prompts: ImagePrompts
 
     async def start(self) -> None:
-        """Load what reading images needs. If that fails, say so in the log; requests with images say it again."""
+        """Load what reading images needs. Errors are logged, and requests with images report them again."""
         try:
             await self.prompts.start()
         except LLMFWError as error:

@@ -19,7 +19,7 @@ class BatchProgress(msgspec.Struct, frozen=True):
 
     Attributes:
         unfinished: records of the jobs that have not ended.
-        counts: what has ended since the server started.
+        counts: numbers of jobs and lines that have ended since the server started.
     """
 
     unfinished: Sequence[BatchRecord]

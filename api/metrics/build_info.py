@@ -1,4 +1,4 @@
-"""The versions of llmfw and of what it runs on, as a metric family."""
+"""The versions of llmfw, of Python and of libraries, as a metric family."""
 
 from __future__ import annotations
 
@@ -21,5 +21,5 @@ def build_family() -> Metric:
 
 
 def _version_of(package: str) -> str:
-    """Return the version of an installed package; "none" if only the engine's machine has it."""
+    """Return the version of a package; "none" if it is not installed on this machine."""
     return version_of(package) or "none"

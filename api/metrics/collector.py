@@ -26,11 +26,11 @@ class ServerCollector(Collector):
 
     Args:
         uses: totals of the calls of plugins' components.
-        restarts: restarts of each engine since the server started, by its number; of the only one by "".
+        restarts: number of an engine, or "" for the only one → its restarts since the server started.
         engines: the engines' fixed properties and the statistics of each; None if none answered.
         batches: the batch jobs; None: their store did not answer, or there is none.
         own: further families of the server.
-        observers: families of observers. One whose name is taken is left out.
+        observers: families of observers. A family whose name is taken is left out.
     """
 
     def __init__(

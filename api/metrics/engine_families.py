@@ -52,7 +52,7 @@ def continued_family(count: int) -> Metric:
     """Return the family of requests that another engine has continued.
 
     Args:
-        count: how often that has happened.
+        count: how often another engine, or a restarted one, has continued a request.
     """
     family = CounterMetricFamily(
         "llmfw_requests_continued_total",
@@ -63,12 +63,12 @@ def continued_family(count: int) -> Metric:
 
 
 def _labels(engines: Mapping[str, object], *own: str) -> tuple[str, ...]:
-    """Return the names of a family's labels: its own ones, and first that of the engine if there are several."""
+    """Return the names of a family's labels. If there are several engines, the engine's label comes first."""
     return own if "" in engines else ("engine", *own)
 
 
 def _values(engine: str, *own: str) -> tuple[str, ...]:
-    """Return the values of the labels of `_labels`."""
+    """Return the values of the labels that `_labels` returns."""
     return (engine, *own) if engine else own
 
 
@@ -95,7 +95,7 @@ def _several(
 
     Args:
         label: name of the label that tells the values apart; "": there is one value.
-        values: function that returns the values by the values of the label.
+        values: function that returns value of the label → value of the metric.
     """
     own = (label,) if label else ()
     family = kind(name, help, labels=_labels(engines, *own))

@@ -1,4 +1,4 @@
-"""Converts the router's estimates, and what came true, to metric families."""
+"""Converts the waits that the router estimated, and the actual waits, to metric families."""
 
 from __future__ import annotations
 

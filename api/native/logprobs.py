@@ -31,7 +31,7 @@ def num_prompt_top(body: GenerateRequest) -> int | None:
 
 
 def check_start(body: GenerateRequest, prompts: Sequence[Sequence[int]]) -> None:
-    """Raise RequestError if the log probabilities of a prompt should start at a place that it does not have."""
+    """Raise RequestError if `logprob_start_len` is below -1 or beyond the end of a prompt."""
     start = _start_of(body)
     if start < -1:
         raise RequestError(
@@ -50,7 +50,8 @@ def check_start(body: GenerateRequest, prompts: Sequence[Sequence[int]]) -> None
 def first_scored(body: GenerateRequest, prompt_len: int) -> int:
     """Return the index of the first prompt token whose log probability the engine has to report, at least 1.
 
-    The token at `logprob_start_len` has none in the reply. The engine reports that of at least one token of a prompt.
+    The token at `logprob_start_len` has no log probability in the reply. The engine reports the log
+    probability of at least one prompt token.
     """
     return max(1, min(_start_of(body) + 1, prompt_len - 1))
 
@@ -82,13 +83,13 @@ class LogprobForm:
         return self._start < 0 or first.text.prompt_logprobs is not None
 
     async def fill(self, meta: MetaInfo, choice: Choice, first: Choice, *, unread: bool = False) -> None:
-        """Set the log probabilities in `meta` to those of a choice so far.
+        """Set the log probabilities in `meta` to the choice's log probabilities so far.
 
         Each token is formatted only once.
 
         Args:
             first: the first choice of the same prompt.
-            unread: whether the generated tokens are not part of the reply.
+            unread: whether the reply omits the generated tokens.
         """
         num_given = len(choice.request.logprob_token_ids)
         weight = self._weight + num_given
@@ -166,7 +167,8 @@ class _Lists:
         own: each token's own log probability.
         top: the log probabilities of the most likely tokens at each token's position.
         given: the log probabilities of the tokens that the request names, at each token's position. If
-            nothing is generated, the output has them of the position after the prompt, as in SGLang.
+            nothing is generated, the output has the log probabilities at the position after the prompt, as in
+            SGLang.
     """
 
     def __init__(self, slices: Slices) -> None:

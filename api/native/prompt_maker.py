@@ -28,7 +28,7 @@ MAX_COMPILED = 64
 """Maximum number of different sampling parameters of a request that have a grammar or patterns to compile."""
 
 _RENAMED = {"max_tokens": "max_new_tokens", "min_tokens": "min_new_tokens", "seed": "sampling_seed"}
-_MARKER_TOKENS = 32  # a marker that opens the thinking has fewer
+_MARKER_TOKENS = 32  # a marker that starts the thinking has fewer tokens
 
 
 class _Settings(msgspec.Struct, frozen=True):
@@ -38,12 +38,12 @@ class _Settings(msgspec.Struct, frozen=True):
 
 
 class PromptMaker:
-    """Makes the prompts of the generation that answers a request. Equal sampling parameters share settings.
+    """Makes the prompts of a request's generation. Prompts with equal sampling parameters share settings.
 
     Args:
         body: request body.
-        terms: terms of the request, which tell whose grammars are compiled.
-        reasoning: parser that finds the reasoning, whose tokens are counted; None: they are not.
+        terms: terms of the request, which name the tenant for whom grammars are compiled.
+        reasoning: parser that finds the reasoning, whose tokens are counted; None: they are not counted.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class PromptMaker:
         return _Settings(sampling, self._make_text(given, sampling, stops), output)
 
     def _sampling(self, given: NativeSampling) -> SamplingParams:
-        """Return the sampling parameters. The engine always generates a token, even if the request asks for none."""
+        """Return the sampling parameters. `max_tokens` is at least 1: the engine always generates a token."""
         most = given.max_new_tokens
         if scores_only(given) and given.min_new_tokens:
             raise RequestError(
@@ -157,10 +157,11 @@ class PromptMaker:
 def with_given_ids(
     prompts: Sequence[GenerationPrompt], given_ids: Sequence[tuple[int, ...]]
 ) -> list[GenerationPrompt]:
-    """Return prompts that report the log probabilities of named tokens, of the output and of a scored prompt.
+    """Return prompts that report the log probabilities of named tokens, in the output and in a scored prompt.
 
     Args:
-        given_ids: tokens that are named for each prompt. Prompts with the same settings share them still.
+        given_ids: tokens that are named for each prompt. Prompts with the same settings and the same tokens
+            still share settings.
     """
     made: dict[tuple[int, tuple[int, ...]], Output] = {}
     found = []

@@ -37,7 +37,7 @@ async def prompts_of(body: GenerateRequest, generator: Generator) -> Prompts:
     """Return the prompts of a request.
 
     Raises:
-        RequestError: there is no prompt, two kinds of prompts, or too many.
+        RequestError: there is no prompt, there are prompts of two kinds, or there are too many prompts.
     """
     if body.text is not None and body.input_ids is not None:
         raise RequestError("text and input_ids are both given; give one", param="input_ids")
@@ -63,7 +63,7 @@ def sampling_of(body: GenerateRequest, prompts: Prompts) -> list[NativeSampling]
     """Return the sampling parameters of each prompt.
 
     Raises:
-        RequestError: there is a list of another length than that of the prompts, or for a single prompt; or
+        RequestError: there is a list for a single prompt, a list's length is not the number of prompts, or
             the items differ in `n`.
     """
     given = NativeSampling() if body.sampling_params is None else body.sampling_params
@@ -84,9 +84,9 @@ def given_ids_of(body: GenerateRequest, prompts: Prompts, info: EngineInfo) -> l
     """Return the tokens whose log probabilities the request asks for, for each prompt.
 
     Raises:
-        RequestError: there are lists for a single prompt, or not one for each prompt; a list is too long, or
-            has a token that is not in the vocabulary; the prompts have too many positions; or
-            `return_logprob` is not true.
+        RequestError: there are lists for a single prompt, or their number is not the number of prompts; a
+            list is too long, or has a token that is not in the vocabulary; the prompts have too many
+            positions; or `return_logprob` is not true.
     """
     param, given = "token_ids_logprob", body.token_ids_logprob or []
     if given and not body.return_logprob:
@@ -114,7 +114,7 @@ def given_ids_of(body: GenerateRequest, prompts: Prompts, info: EngineInfo) -> l
 
 
 def _check_number_of_values(given_ids: Sequence[tuple[int, ...]], prompts: Prompts) -> None:
-    """Raise RequestError if prompts have too many positions for the tokens that are named for each of them."""
+    """Raise RequestError if the named tokens have too many log probabilities in all prompts together."""
     count = sum(len(ids) * len(each) for ids, each in zip(given_ids, prompts.token_ids, strict=True))
     if count > MAX_PROMPT_VALUES:
         raise RequestError(
@@ -125,12 +125,13 @@ def _check_number_of_values(given_ids: Sequence[tuple[int, ...]], prompts: Promp
 
 
 def ids_of(body: GenerateRequest, prompts: Prompts, n: int) -> list[str] | None:
-    """Return the ids of all choices as the client names them, prompt-major; None if it does not.
+    """Return the client's ids of all choices, prompt-major; None if the client gives no ids.
 
-    A single id is a prefix if there are several choices, and so is the id of a prompt that has several choices.
+    If one id stands for several choices or for a list of prompts, the id is the prefix of the choices' ids.
 
     Raises:
-        RequestError: a list of ids has another length than that of the prompts, or an id twice.
+        RequestError: there is a list of ids for a single prompt, its length is not the number of prompts, or
+            it has an id twice.
     """
     if body.rid is None:
         return None
@@ -148,7 +149,7 @@ def ids_of(body: GenerateRequest, prompts: Prompts, n: int) -> list[str] | None:
 
 
 def _check_list(param: str, items: Sequence[object], prompts: Prompts) -> None:
-    """Raise RequestError if a list does not have one item for each of a list of prompts."""
+    """Raise RequestError unless the prompts are a list, and `items` has one item for each prompt."""
     if not prompts.is_list:
         raise RequestError(
             f"{param} is a list, and the prompt is a single one; send {param} without a list, or a list of prompts",

@@ -24,7 +24,7 @@ class NativeGeneration:
         n: number of choices per prompt.
         is_list: whether the reply is a list.
         unread: for each prompt, whether it is only scored, so that no generated token is returned.
-        counts_reasoning: for each prompt, whether its choices have the number of their reasoning tokens.
+        counts_reasoning: for each prompt, whether its choices report the number of their reasoning tokens.
         logprobs: formatter for log probabilities; None: the client wants none.
         started: `time.monotonic()` at the start of the request.
     """
@@ -56,9 +56,10 @@ class NativeGeneration:
         return self._unread[choice.index // self._n]
 
     def ready(self, choice: Choice) -> Sequence[Choice]:
-        """Return the choices whose replies can be streamed after an event of this one.
+        """Return the choices whose replies can be streamed after an event of this choice.
 
-        A prompt's first choice brings the prompt's log probabilities. Until then the others are held back.
+        A prompt's first choice receives the prompt's log probabilities. The other choices are held back until
+        then.
         """
         prompt = choice.index // self._n
         if self._n == 1 or self._logprobs is None or self._logprobs.is_ready(self._first(choice)):

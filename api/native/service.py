@@ -30,7 +30,7 @@ class NativeService:
 
     Args:
         generator: generator that runs the prompts.
-        reasoning: parser of the model's reasoning, whose tokens are counted; None: they are not.
+        reasoning: parser of the model's reasoning, whose tokens are counted; None: they are not counted.
 
     Attributes:
         body_type: class of the route's bodies: GenerateRequest, or a subclass with the request fields of
@@ -95,7 +95,7 @@ class NativeService:
     async def stream(self, running: NativeGeneration) -> AsyncGenerator[bytes, None]:
         """Run a generation and yield server-sent events, each with the whole output of one choice so far.
 
-        When a choice's events have become large, it has fewer of them (`EventSpacing`).
+        A choice whose events have become large has fewer events (`EventSpacing`).
 
         If an engine event adds no text, yields a comment on the choice's wait, or b"" if the choice does not
         wait.

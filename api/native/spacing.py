@@ -1,7 +1,7 @@
 """Decides which events of a stream are sent when each event repeats all tokens so far.
 
-N such events have about N² / 2 tokens. With log probabilities of 128 named tokens, those of 1,900 tokens would be
-7 GB.
+N such events have about N² / 2 tokens. With log probabilities of 128 named tokens, the events of a choice
+with 1,900 tokens would have 7 GB.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ class _Sent:
     per_token: float = 0.0
 
     def size_at(self, tokens: int) -> float:
-        """Return the size that an event with this number of tokens is expected to have."""
+        """Return the expected size of an event with this number of tokens."""
         return self.size + self.per_token * (tokens - self.tokens)
 
 
 class EventSpacing:
     """Limits the events of each choice to FREE_BYTES plus REPEATS times the size of its latest event.
 
-    So the N-th token of a choice with large events is sent together with about N / (2 * REPEATS) others. The last
-    event, which has everything, is always sent.
+    So the N-th token of a choice with large events is sent together with about N / (2 * REPEATS) others. The
+    last event, which has the whole output, is always sent.
     """
 
     def __init__(self) -> None:

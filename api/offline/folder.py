@@ -44,7 +44,7 @@ class _Marker(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def digests_of(adapters: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """Return the SHA-256 of the files in each adapter's folder, by its name; not of folders in it.
+    """Return name of an adapter → SHA-256 of the files in its folder, without subfolders.
 
     Raises:
         ConfigError: a file cannot be read.

@@ -39,8 +39,8 @@ class Background:
     The service calls `check` and then `start` for each job. The job's work waits in `turn` before it runs.
 
     Args:
-        max_running: number of sequences that the engine runs at once. At most about half as many jobs run at
-            once: half, plus an eighth of that half, but at least 2 more.
+        max_running: number of sequences that the engine runs at once. About half that number of jobs run at
+            once: at most the half, plus an eighth of the half or 2, whichever is more.
     """
 
     def __init__(self, max_running: int) -> None:

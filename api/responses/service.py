@@ -269,7 +269,7 @@ class ResponseService:
     async def _patient_steps(self, job: Job) -> AsyncGenerator[list[Event], None]:
         """Wait for a job's turn, and yield its steps.
 
-        A job whose tenant has reached its limits gives up its turn while it waits, for those of others.
+        While a job waits because its tenant has reached its limits, other jobs get its turn.
         """
         while True:
             try:

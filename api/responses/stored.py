@@ -1,4 +1,4 @@
-"""Reads the JSON of stored responses. What cannot be read is damage of the store, and the error names the store."""
+"""Reads the JSON of stored responses. If JSON cannot be read, the error names the damaged store."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from .respond import json_response, read_json
 
 
 def adapter_routes(adapters: AdapterService, *, strict: bool = False) -> list[HTTPRouteHandler]:
-    """Return the route handlers of `/admin/adapters`, and vLLM's.
+    """Return the route handlers of `/admin/adapters`, and of vLLM's routes for adapters.
 
     Args:
         strict: whether to reject requests with fields that would be ignored.

@@ -94,7 +94,8 @@ def _ok(client: EngineClient | None = None) -> ASGIResponse:
     """Return the reply of a probe that succeeds.
 
     Args:
-        client: client of the engines, of which the reply says how many take requests if there are several.
+        client: client of the engines. If there are several, the reply has the number of engines that take
+            requests.
     """
     found = {"status": "ok"}
     if client is not None and (states := client.replicas):

@@ -1,4 +1,4 @@
-"""Routes below /admin that begin and end the work of the server."""
+"""Routes below /admin that start and end the work of the server."""
 
 from __future__ import annotations
 
@@ -122,6 +122,6 @@ def _reply(status: Literal["asleep", "awake"], memory: MemoryInfo) -> SleepReply
 
 
 async def _read_any(request: Request[Any, Any, Any]) -> bytes:
-    """Return the body of a request, which may be empty; then an empty JSON object."""
+    """Return the body of a request. If the body is empty, return an empty JSON object."""
     raw = await read_json(request, any_type=True)
     return raw if raw.strip() else b"{}"

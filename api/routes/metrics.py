@@ -92,7 +92,7 @@ def metrics_routes(
 
 
 async def _engine_stats(client: EngineClient) -> dict[str, EngineStats]:
-    """Return the statistics of the engines that answer in time, by number; those of the only one by ""."""
+    """Return number of an engine, or "" for the only one → its statistics. Omits engines that are late."""
     with contextlib.suppress(EngineError, NotReadyError, TimeoutError):
         async with asyncio.timeout(PATIENCE_S):
             if not (states := client.replicas):
@@ -103,7 +103,7 @@ async def _engine_stats(client: EngineClient) -> dict[str, EngineStats]:
 
 
 def _restarts(client: EngineClient) -> dict[str, int]:
-    """Return how often each engine was restarted, by number; the only one by ""."""
+    """Return number of an engine, or "" for the only one → how often it was restarted."""
     several = {str(state.number): state.num_restarts for state in client.replicas}
     return several or {"": client.num_restarts}
 

@@ -22,7 +22,7 @@ def replica_routes(replicas: ReplicaService, drain: Drain, *, strict: bool = Fal
     """Return the route handlers of `/admin/replicas`.
 
     Args:
-        drain: drain of the server; its time is that for the requests of an engine that is removed.
+        drain: drain of the server. Its timeout also applies to the requests of an engine that is removed.
         strict: whether to reject requests with fields that would be ignored.
     """
     return [*_member_routes(replicas, drain, strict), *_drain_routes(replicas, strict)]

@@ -94,8 +94,8 @@ async def while_connected(receive: Receive, work: Coroutine[Any, Any, ResultT]) 
         working.cancel()
         going.cancel()
         await asyncio.gather(working, going, return_exceptions=True)
-        # The exception of a task refers to this frame. With its tasks, the request's body would live until the
-        # next collection of garbage.
+        # A task's exception refers to this frame. If the frame kept the tasks, the request's body would live
+        # until the next garbage collection.
         del working, going
 
 

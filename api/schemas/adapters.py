@@ -1,4 +1,4 @@
-"""Bodies of /admin/adapters, and of vLLM's routes for adapters. The replies are those of `llmfw.core.base.control`."""
+"""Bodies of /admin/adapters, and of vLLM's routes for adapters. `llmfw.core.base.control` has the replies."""
 
 from __future__ import annotations
 

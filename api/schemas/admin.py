@@ -31,7 +31,7 @@ class PinRequest(Body, kw_only=True):
     Attributes:
         ttl_s: time to pin it, in seconds.
         ttl: time to pin it, with a unit: "90s", "15m", "12h", "7d".
-        tenant: whose requests may use the prefix, where each API key has cached prefixes of its own.
+        tenant: tenant whose requests may use the prefix, if each API key has cached prefixes of its own.
         model: the served model, or the adapter whose requests may use the prefix.
         compute: whether to compute uncached tokens of the prefix now, instead of when a request needs them.
     """

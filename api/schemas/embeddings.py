@@ -20,7 +20,7 @@ _NO_PREFIX = "this server adds no prefix; write it into the input"
 class EmbeddingRequest(Body, kw_only=True):
     """Body of POST /v1/embeddings. `input` is a text, a list of token ids, or a list of either.
 
-    With `messages` instead, the chat that the template renders is embedded, as one text.
+    If the request has `messages` instead, the template renders them as one text, which is embedded.
     """
 
     input: str | list[str | SmallInt | list[SmallInt]] | None = None

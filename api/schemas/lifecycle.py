@@ -13,8 +13,8 @@ class DrainRequest(Body, kw_only=True):
     """Body of POST /admin/drain.
 
     Attributes:
-        timeout_s: longest time to wait for running requests, in seconds; None: that of `--drain-timeout`. The first
-            drain sets it; a later one may not change it.
+        timeout_s: longest time to wait for running requests, in seconds; None: the time of `--drain-timeout`.
+            The first drain sets it; a later one may not change it.
     """
 
     timeout_s: float | None = None
@@ -25,7 +25,8 @@ class DrainReply(msgspec.Struct, kw_only=True):
 
     Attributes:
         num_open: number of requests that run.
-        timeout_s: longest time until the remaining ones are ended, in seconds from the start of the drain.
+        timeout_s: longest time until the requests that still run are ended, in seconds from the start of the
+            drain.
     """
 
     status: str = "draining"
@@ -37,7 +38,7 @@ class SleepRequest(Body, kw_only=True):
     """Body of POST /admin/sleep.
 
     Attributes:
-        timeout_s: longest time to wait for running requests, in seconds; None: that of `--drain-timeout`.
+        timeout_s: longest time to wait for running requests, in seconds; None: the time of `--drain-timeout`.
     """
 
     timeout_s: float | None = None
@@ -47,9 +48,9 @@ class SleepReply(msgspec.Struct, kw_only=True):
     """Reply of POST /admin/sleep and /admin/wake.
 
     Attributes:
-        host_bytes: memory of the engine process in bytes that was released, or that it has again; 0 if the system does
-            not report it.
-        device_bytes: the same of a GPU's memory; 0 on a CPU.
+        host_bytes: memory of the engine process, in bytes, that was released (sleep) or taken again (wake); 0
+            if the system does not report it.
+        device_bytes: the same for a GPU's memory; 0 on a CPU.
     """
 
     status: Literal["asleep", "awake"]
@@ -71,7 +72,7 @@ class ReloadReply(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Reply of POST /admin/reload.
 
     Attributes:
-        reloaded: what was read again: "API keys", "certificate and key".
+        reloaded: content of the files that were read again: "API keys", "certificate and key".
         log_level: the new level of the log; missing if it stays.
     """
 

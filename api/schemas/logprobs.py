@@ -1,4 +1,4 @@
-"""Log probabilities in replies, in the form of chat completions and in that of completions."""
+"""Log probabilities in replies, in the forms of chat completions and of completions."""
 
 from __future__ import annotations
 

@@ -34,8 +34,10 @@ class ActiveField:
 
 @functools.lru_cache(maxsize=64)
 def with_fields(kind: type[BodyT], fields: tuple[ActiveField, ...]) -> type[BodyT]:
-    """Return a subclass of a body's class that has further fields, and `request_fields`; without fields, the
-    class itself."""
+    """Return a subclass of a body's class that has further fields, and `request_fields`.
+
+    Without further fields, return the class itself.
+    """
     if not fields:
         return kind
     made: Any = msgspec.defstruct(

@@ -1,4 +1,4 @@
-"""Fields of chats and completions that control single tokens. Their names are those of vLLM and SGLang."""
+"""Fields of chats and completions that control single tokens. Their names come from vLLM and SGLang."""
 
 from __future__ import annotations
 

@@ -21,11 +21,12 @@ _REACHABLE = {"://0.0.0.0:": "://127.0.0.1:", "://[::]:": "://[::1]:"}
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """What the user gave, as far as the configs do not tell it.
+    """The user's choices that the configs do not contain.
 
     Attributes:
         model: the model's name or path as the user gave it; None: as in the config.
-        derived: fields of the configs that the user did not set, and that the model or chance has chosen.
+        derived: fields of the configs that the user did not set, and that were set from the model or at
+            random.
     """
 
     model: str | None = None

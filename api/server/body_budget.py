@@ -1,7 +1,7 @@
 """Memory budget for bodies that are being received, and the choice of a body to evict when it is used up.
 
-The first body to be evicted is one that has made no progress for a while; next is one of the owner with the
-most bytes. So a client that leaves its bodies unfinished cannot keep others from sending theirs.
+A body that has made no progress for a while is evicted first; after that, a body of the owner with the most
+bytes. So a client that leaves its bodies unfinished cannot keep others from sending theirs.
 """
 
 from __future__ import annotations

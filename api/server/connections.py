@@ -71,8 +71,9 @@ class ConnectionTable:
     def add(self, connection: Connection, address: str) -> str | None:
         """Add a waiting connection; return None, or the reason if there is no room for it.
 
-        If a limit is reached, another waiting connection is evicted: one of the same address for the limit
-        per address, one of the address with the most connections for the overall limit.
+        If a limit is reached, another waiting connection is evicted. For the limit per address, it is a
+        connection of the same address; for the overall limit, a connection of the address with the most
+        connections.
         """
         peer = self._peers.get(address)
         if peer is not None and peer.count >= self._most_per_address and not self._evict(peer):

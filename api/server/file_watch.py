@@ -38,14 +38,15 @@ def signature_of(path: Path) -> Signature | None:
 class FileWatch(Generic[ContentT]):
     """Reads some files again when one of them changes, or on request.
 
-    Create it before the files are read for the first time. If they are not valid, the log has the reason, and
-    nothing changes.
+    Create it before the files are read for the first time. If they are not valid, the reason is logged, and
+    the last valid content stays in use.
 
     Args:
         what: what the files hold, in the plural, for the log, such as "API keys".
         paths: the files; if there are none, `start` does nothing.
-        read: reads all files and returns their content, in a thread; raises ConfigError if they are not valid.
-        use: puts the content into effect, and returns a note for the log.
+        read: function that reads all files and returns their content; raises ConfigError if they are not
+            valid. It is called in a thread.
+        use: function that puts the content into effect, and returns a note for the log.
     """
 
     def __init__(
@@ -70,7 +71,7 @@ class FileWatch(Generic[ContentT]):
             self._watching = asyncio.create_task(self._watch())
 
     def read_again(self) -> None:
-        """Read the files soon, even if they have not changed. Before `start`, the files are read once it is called."""
+        """Read the files soon, even if they are unchanged. Before `start`, wait until `start` is called."""
         self._is_due.set()
 
     async def reload(self) -> None:
@@ -118,7 +119,7 @@ class FileWatch(Generic[ContentT]):
             if await asyncio.to_thread(self._look) != found:
                 if is_due:
                     self.read_again()
-                return  # a file changed while it was read, which the next check will notice
+                return  # a file changed while it was read; the next check will notice this
             self._signatures = found
             if error is not None:
                 logger.error("The %s stay as they were: %s", self._what, error)
@@ -127,7 +128,7 @@ class FileWatch(Generic[ContentT]):
             logger.info("Read the %s again; %s", self._what, self._use(content))
 
     async def _settled(self, found: tuple[Signature | None, ...]) -> tuple[Signature | None, ...]:
-        """Return the signatures of the files once they stay the same."""
+        """Wait until the files no longer change, or for MAX_SETTLE checks; return their signatures."""
         for _ in range(MAX_SETTLE):
             await asyncio.sleep(SETTLE_S)
             before, found = found, await asyncio.to_thread(self._look)

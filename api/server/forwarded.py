@@ -1,7 +1,8 @@
-"""Reads which client a proxy speaks for: `x-forwarded-for` and `x-forwarded-proto`, from trusted proxies alone.
+"""Reads the client's address and scheme from `x-forwarded-for` and `x-forwarded-proto` of trusted proxies.
 
-uvicorn's middleware reads the headers. It uses the text of `x-forwarded-for` as the client's address without checking
-it, and knows no proxies on a Unix socket. The address is logged, and decides what a client may do.
+uvicorn's middleware reads the headers. It uses the text of `x-forwarded-for` as the client's address without
+checking the text, and does not recognize proxies on a Unix socket. The address is logged, and decides what a
+client may do.
 """
 
 from __future__ import annotations
@@ -58,10 +59,10 @@ class ForwardedAddress:
 
 
 class _NamedPeer:
-    """ASGI middleware that gives two kinds of clients a name before uvicorn looks at them.
+    """ASGI middleware that sets the address of two kinds of clients before uvicorn reads it.
 
-    Clients on a Unix socket get an address, by which they are known as trusted proxies. A client that
-    `x-forwarded-for` leaves out is UNKNOWN; uvicorn would take it for the proxy itself.
+    Clients on a Unix socket get an address of a trusted proxy. A client that `x-forwarded-for` leaves out is
+    UNKNOWN; uvicorn would take it for the proxy itself.
     """
 
     def __init__(self, app: Any) -> None:

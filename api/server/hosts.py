@@ -106,7 +106,7 @@ def _host_name(host: str) -> str:
 
 
 def _is_local_page(origin: str) -> bool:
-    """Return whether an origin is that of a page that this machine serves."""
+    """Return whether this machine serves the pages of an origin."""
     scheme, separator, host = origin.partition("://")
     return bool(separator) and scheme.lower() in ("http", "https") and is_this_machine(_host_name(host))
 

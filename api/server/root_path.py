@@ -1,4 +1,4 @@
-"""Serves the API below a path, for proxies that pass it on and for those that cut it off."""
+"""Serves the API below a path, for proxies that pass the path on, and for proxies that remove it."""
 
 from __future__ import annotations
 

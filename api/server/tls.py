@@ -12,14 +12,14 @@ from llmfw.core.base.user_path import user_path
 
 from .file_watch import FileWatch
 
-_NO_PASSWORD = ""  # without one, OpenSSL asks on the terminal for that of an encrypted key
+_NO_PASSWORD = ""  # if None, OpenSSL asks on the terminal for an encrypted key's password
 
 
 class Certificate:
     """A certificate chain and its private key. New connections use the newest valid one.
 
     Args:
-        cert: PEM file with the certificate, and after it those of the authorities between it and the root.
+        cert: PEM file with the certificate, followed by the intermediate certificates.
         key: PEM file with the private key; None: it is in `cert`.
 
     Attributes:
@@ -56,8 +56,8 @@ class Certificate:
     def _choose(self, connection: Any, _name: str | None, _context: ssl.SSLContext) -> None:
         """Make a new connection use the current certificate. OpenSSL calls this in each handshake.
 
-        A context of its own for each certificate keeps a certificate and its key together, which loading both
-        into the first context would not if the second file were wrong.
+        Each certificate has a context of its own. If new files were loaded into the first context, and only
+        the key were wrong, that context would have a new certificate with an old key.
         """
         connection.context = self._current
 

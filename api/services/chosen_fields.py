@@ -21,8 +21,8 @@ def chosen_fields(engine: EngineConfig, server: ServerConfig, registry: Registry
     """Return the request fields that `--request-fields` names, or that a chosen component needs.
 
     Raises:
-        ConfigError: a field is unknown, several have one name, or an option is for a field that is not
-            chosen.
+        ConfigError: a field is unknown, several fields have the same name, or an option is for a field that
+            is not chosen.
     """
     entries = list(choose(registry, KIND, server.request_fields).entries)
     for user in _users(engine, server, registry):
@@ -55,7 +55,7 @@ def _users(engine: EngineConfig, server: ServerConfig, registry: Registry) -> It
 
 
 def _needed(user: Entry, name: str, registry: Registry) -> Entry:
-    """Return the field that a component needs: its own plugin's, if several plugins bring one of that name."""
+    """Return the field that a component needs. If several plugins have it, prefer the component's plugin."""
     if "/" not in name:
         with contextlib.suppress(ConfigError):
             return registry.find(KIND, f"{user.plugin}/{name}")

@@ -129,7 +129,7 @@ async def start_engine(
 
 
 def image_prompts_of(info: EngineInfo, registry: Registry) -> ImagePrompts | None:
-    """Return what prepares images for the model; None if the engine serves it with text alone."""
+    """Return the image processor for the model; None if the engine accepts only text."""
     return ImagePrompter(media_processor_entry(registry), info.model) if info.reads_images else None
 
 

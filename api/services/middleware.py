@@ -36,8 +36,8 @@ def build_middleware(config: ServerConfig, registry: Registry) -> tuple[Middlewa
     """Build the middleware that `--middleware` names, from the outside inward.
 
     Raises:
-        ConfigError: middleware is unknown or cannot work, an option is wrong, or is for middleware that is
-            not chosen, or the order is not possible.
+        ConfigError: middleware is unknown or cannot work; an option is wrong, or is for middleware that is
+            not chosen; or the order is not possible.
     """
     entries = choose(registry, KIND, config.middleware).entries
     names = [name for entry in entries for name in (entry.name, entry.full_name)]

@@ -22,7 +22,7 @@ TRACES = "otel"
 def observers_of(config: ServerConfig, registry: Registry) -> str:
     """Return the names of the observers, or "none".
 
-    "auto" stands for none if the plugin with its observer is left out (`--no-plugin`).
+    "auto" means "none" if the plugin with its observer is left out (`--no-plugin`).
     """
     names = config.observers
     if names == "auto":

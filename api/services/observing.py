@@ -20,10 +20,10 @@ from .observer_choice import KIND, observer_options, observers_of
 
 @contextlib.asynccontextmanager
 async def observing(config: ServerConfig, registry: Registry) -> AsyncIterator[Observers]:
-    """Build the observers that `--observers` names, and close them with the block.
+    """Build the observers that `--observers` names, and close them when the block ends.
 
     Raises:
-        ConfigError: an observer is unknown or cannot work, or an option is wrong, or is for an observer that
+        ConfigError: an observer is unknown or cannot work; or an option is wrong, or is for an observer that
             is not chosen.
     """
     observers = Observers()

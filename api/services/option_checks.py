@@ -20,12 +20,14 @@ from .chosen_fields import chosen_fields
 
 
 def check_options(engine: EngineConfig, server: ServerConfig, registry: Registry) -> None:
-    """Check the options of the policy, the eviction rule, the router, the chat template, the parsers and the grammar backend, and check
-    the request fields and the hosts of images.
+    """Check options of components, the request fields, and the hosts of images.
+
+    Checks the options of the policy, the eviction rule, the router, the chat template, the parsers and the
+    grammar backend.
 
     Raises:
         ConfigError: an option is unknown or its value is wrong, or no component of the option's kind is
-            chosen; a request field cannot be used, or a host is no name of one.
+            chosen; a request field cannot be used, or a host of images is not a host name.
     """
     media_policy(server)
     kinds = {key.partition(".")[0] for key in server.options}
@@ -64,7 +66,7 @@ def find_parser(
 
 
 def default_template(registry: Registry) -> str:
-    """Return the name of the template that renders the model's own source, and files."""
+    """Return the name of the component that renders the model's own template, and template files."""
     return default_name(registry, "chat_template", "jinja")
 
 
@@ -80,7 +82,7 @@ def _template_entry(name: str | None, registry: Registry) -> Entry:
 
 
 def check_grammar_options(config: ServerConfig, registry: Registry) -> None:
-    """Raise ConfigError if an option of the grammar backend is unknown or wrong, or there is no backend."""
+    """Raise ConfigError if an option of the grammar backend is wrong, or is set without a backend."""
     entry = choose_grammar_backend(config.grammar, registry)
     if entry is None:
         refuse_options("grammar", config.options, "there is no grammar backend; --grammar NAME chooses one")

@@ -40,8 +40,8 @@ def build_request_fields(engine: EngineConfig, server: ServerConfig, registry: R
     """Build the request fields that `--request-fields` names, or that a chosen component needs.
 
     Raises:
-        ConfigError: a field is unknown or cannot work, its name is taken, or an option is wrong, or is for a
-            field that is not chosen.
+        ConfigError: a field is unknown or cannot work, or its name is taken; or an option is wrong, or is for
+            a field that is not chosen.
         ComponentError: a field's class is wrong.
     """
     return RequestFields(
@@ -61,7 +61,7 @@ def active_field(entry: Entry, field: RequestField, calls: ComponentCalls) -> Ac
 
 
 def check_declaration(entry: Entry, found: type[RequestField]) -> None:
-    """Raise ComponentError if a field's class does not say what a field needs, or if its name is taken."""
+    """Raise ComponentError if a field's class lacks a required declaration, or if its name is taken."""
     if not is_field_name(entry.name):
         raise ComponentError(
             f"{entry} is not a name of a field; it must have letters, digits and '_', a letter first"
@@ -80,7 +80,7 @@ def _active(entry: Entry, server: ServerConfig, registry: Registry) -> ActiveFie
 
 
 def _taken_names() -> set[str]:
-    """Return all names that bodies of the API have, refuse for good, or ignore knowingly."""
+    """Return the names of all fields that the API's bodies have, always refuse, or ignore on purpose."""
     names = set(Inert.__struct_fields__)
     for body in BODIES:
         refused = (name for name, refusal in body.refused.items() if not refusal.is_of_sampler)

@@ -82,7 +82,7 @@ class Answering:
     """The services that answer generation requests, all sharing one engine client.
 
     Args:
-        names: names of the model and its adapters, which other services may share; None: those of now.
+        names: names of the model and its adapters, which other services may share; None: the current names.
         vision: reads images, which other services may share; None: the model reads text only.
 
     Attributes:
@@ -146,7 +146,7 @@ class Services:
     Attributes:
         live: services that answer live requests. Batches have separate services, whose requests are
             deferrable.
-        vision: reads the images of all of them; None: the model reads text only.
+        vision: reads the images of requests to all services; None: the model reads text only.
     """
 
     def __init__(
@@ -210,7 +210,7 @@ class Services:
         await self.batches.start()
 
     async def hand_back(self) -> None:
-        """Release the batches, so that the next server, or another one with the same stores, continues them."""
+        """Release the batches, so that another server with the same stores can continue them."""
         await self.batches.close()
 
     async def finished(self) -> None:

@@ -1,4 +1,4 @@
-"""Builds what reads the images of requests, as the settings say."""
+"""Builds the reader of images in requests from the settings."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 def build_vision(
     prompts: ImagePrompts | None, config: ServerConfig, files: FileService | None
 ) -> Vision | None:
-    """Return what reads images; None if the model reads text only.
+    """Return the reader of images with the model's processor; None if the model reads text only.
 
     Args:
         prompts: the model's image processor; None: the model has none.

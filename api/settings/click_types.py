@@ -116,7 +116,7 @@ def _number(
     param: click.Parameter | None,
     ctx: click.Context | None,
 ) -> Any:
-    """Return the number in a text; raise BadParameter in the words of all settings if it is not allowed."""
+    """Return the number in a text; raise BadParameter, with the settings' message, if it is not allowed."""
     if not isinstance(value, str):  # a default
         return value
     found: object = value

@@ -20,7 +20,7 @@ class SettingsCommand(click.Command):
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
             names = [error.option_name]
-            if not error.option_name.startswith("--"):  # of -ngl, click names only one letter
+            if not error.option_name.startswith("--"):  # for -ngl, click reports only one letter
                 letter = error.option_name[1]
                 names = [arg for arg in given if arg[:1] == "-" != arg[1:2] and letter in arg] + names
             if found := next(filter(None, map(advice, names)), None):

@@ -95,7 +95,7 @@ def variable_of(key: str) -> str:
 
 
 def table_of(prefix: str) -> str:
-    """Return the head of a config file's table for the options "prefix.key"."""
+    """Return the header of a config file's table for the options "prefix.key"."""
     kind, dot, name = prefix.partition(".")
     is_bare = re.fullmatch(r"[\w-]*", name, re.ASCII)
     return f"[options.{kind}{dot}{name if is_bare else json.dumps(name)}]"

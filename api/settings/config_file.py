@@ -81,7 +81,7 @@ def _load(path: Path, ctx: click.Context, param: click.Parameter) -> dict[str, A
 
 
 def _fault_of_key(key: str, value: Any, before: Collection[str], known: Mapping[str, str]) -> str:
-    """Return what is wrong with a key of the file; "" if nothing.
+    """Return the problem with a key of the file; "" if there is none.
 
     Args:
         before: parameters that other keys have set.
@@ -116,7 +116,7 @@ def _component_options(tables: Any, ctx: click.Context, path: str) -> Iterable[C
 
 
 def _flat(table: dict[str, Any], kind: str) -> dict[str, Any]:
-    """Return a table of options; for a kind with a table for each component, keyed by "name.key"."""
+    """Return a table of options. If the kind has a table for each component, the keys are "name.key"."""
     if kind not in SEVERAL:
         return table
     return {

@@ -38,7 +38,7 @@ def warn_of_unknown(ctx: click.Context) -> None:
     if ctx.meta.setdefault(_WARNED, False):
         return
     ctx.meta[_WARNED] = True
-    from .options import model_option, setting_options  # brings the settings, which most commands do without
+    from .options import model_option, setting_options  # imports all settings; most commands do not need it
 
     if warning := warning_of(os.environ, [model_option(), *setting_options()]):
         click.echo(f"warning: {warning}", err=True)

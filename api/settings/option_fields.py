@@ -22,7 +22,8 @@ class OptionField:
         default: default as written in a config file; None: no default, the option is required.
         about: description; empty if the component gives none.
         example: example of a value, as text; None without an example.
-        fault: why the default is not a valid value of the option; None if it is, or if there is no default.
+        fault: why the default is not a valid value of the option; None if the default is valid, or if there
+            is none.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Sends the choices of one client request to the engine, as many at a time as it has places.
+"""Sends the choices of one client request to the engine, one for each place that the request holds.
 
 Handles requests and their token events; `generation` turns the events into text.
 """
@@ -40,8 +40,9 @@ Item = tuple["Choice", "TokenEvent | Exception | None"]
 class ChoicesInFlight:
     """Runs the choices of one client request and returns their events in order of arrival.
 
-    Holds places from the start until `close`. A choice that waits until the engine or a rate of its tenant lets it
-    run holds none. After such a wait, choices are sent one by one, each when the one before has its first token.
+    Holds places from the start until `close`. A choice that waits for the engine, or for a rate of its
+    tenant, holds no place. After such a wait, choices are sent one by one: each choice when the previous
+    choice has its first token.
 
     Args:
         choices: one or more choices, sent in this order.
@@ -49,7 +50,7 @@ class ChoicesInFlight:
 
     Attributes:
         first: indexes of the choices that the constructor sent, before any event had arrived.
-        put_off: indexes of those that were refused since and wait to be sent again.
+        put_off: indexes of choices that were refused later, and wait to be sent again.
     """
 
     def __init__(self, client: EngineClient, choices: Sequence[Choice], places: EnginePlaces | None) -> None:
@@ -121,8 +122,8 @@ class ChoicesInFlight:
         choice = self._waiting.popleft()
         self.put_off.discard(choice.index)
         self._unanswered[choice.index] = choice.request.prompt
-        # A place that another client's request gives back, or a timer, may call this: the choice is sent in the context of
-        # its own request all the same, which says whose part it is.
+        # Another client's request that gives back a place, or a timer, may call this. Even then, the choice
+        # is sent in the context of its own request, so that it counts as a part of that request.
         self._tasks[choice.index] = asyncio.create_task(self._pump(choice), context=self._context.copy())
 
     def _wants_place(self) -> bool:
@@ -175,8 +176,9 @@ class ChoicesInFlight:
     def _put_off(self, choice: Choice, error: OverloadedError) -> None:
         """Free the place of a choice that was refused, and let it wait as if it had not been sent.
 
-        If the limit is one on the tenant's requests at once, it waits for the end of another choice of this request, if one
-        runs: that frees what the limit counts. The others of the tenant end unseen, so time ends the wait, too.
+        If the tenant has too many requests at once, the wait ends early when another running choice of this
+        request ends, because that makes room within the limit. The ends of the tenant's other requests are
+        not seen here, so time ends the wait, too.
         """
         if self._tasks.pop(choice.index, None) is None:
             return
@@ -189,7 +191,7 @@ class ChoicesInFlight:
         self._places.release(self._holder)
 
     def _is_late(self, request: Request) -> bool:
-        """Return whether the request's timeout has passed. If so, its next choice ends it."""
+        """Return whether the request's timeout has passed. If so, the next choice ends the request."""
         return request.timeout_s is not None and self._left_s(request.timeout_s) <= 0
 
     def _left_s(self, timeout_s: float) -> float:

@@ -57,7 +57,7 @@ class PromptEncoder:
     async def encode(
         self, text: str, *, add_special_tokens: bool = True, param: str | None = None
     ) -> list[int]:
-        """Return a text's token ids. They may exceed the context: only texts that surely do are refused.
+        """Return a text's token ids. Refuses only texts that certainly exceed the context.
 
         Args:
             param: request field of the text, for errors.

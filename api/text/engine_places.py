@@ -31,16 +31,16 @@ class Holder:
 class EnginePlaces:
     """Hands out the engine's places (sequences it runs at once) to client requests with several choices.
 
-    At most `limit` places are held, three quarters of all. There is one exception: a request that holds none
-    gets one at once, so that it waits in the engine's queue as a request with one choice does. So at most
-    `limit` places and one per further request are held. A free place goes to the API key that holds the
-    fewest, and there to the request that holds the fewest.
+    At most `limit` places are held: three quarters of all places. There is one exception: a request without a
+    place gets one at once, so that it waits in the engine's queue like a request with one choice. So at most
+    `limit` places, and one per further request, are held. A free place goes to the API key with the fewest
+    places, and among its requests to the request with the fewest places.
 
     Args:
         num_places: number of the engine's places.
 
     Attributes:
-        limit: number of places above which a request that holds one gets no other; at least 1.
+        limit: number of held places at which a request with a place gets no further place; at least 1.
         num_held: number of places that are held now.
     """
 

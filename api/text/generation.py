@@ -166,7 +166,8 @@ class Generator:
         places: limit on the choices of client requests with several choices in the engine; None: no limit.
         max_biases: maximum number of entries of logit_bias.
         fields: active request fields of plugins.
-        names: names of the model and its adapters, which other generators may share; None: those that the engine has now.
+        names: names of the model and its adapters, which other generators may share; None: the engine's
+            current names.
 
     Attributes:
         max_biases: the constructor's argument.

@@ -1,4 +1,4 @@
-"""One prompt of a generation, and the settings of what continues it."""
+"""One prompt of a generation, and the settings of its output."""
 
 from __future__ import annotations
 

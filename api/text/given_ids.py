@@ -19,8 +19,8 @@ def given_ids(token_ids: Sequence[int] | None, info: EngineInfo, *, has_logprobs
         has_logprobs: whether the request asks for log probabilities.
 
     Raises:
-        RequestError: the request asks for no log probabilities, names too many tokens, or one that is not in
-            the vocabulary.
+        RequestError: the request asks for no log probabilities, names too many tokens, or names a token that
+            is not in the vocabulary.
     """
     if token_ids and not has_logprobs:
         raise RequestError(
@@ -30,14 +30,14 @@ def given_ids(token_ids: Sequence[int] | None, info: EngineInfo, *, has_logprobs
 
 
 def is_constrained(constrained_logprobs: bool | None, *, has_logprobs: bool) -> bool:
-    """Return whether log probabilities of generated tokens come after the request's grammar, penalties and biases.
+    """Return whether the grammar, penalties and biases apply to the log probabilities of generated tokens.
 
     Args:
         constrained_logprobs: value of the field.
         has_logprobs: whether the request asks for log probabilities of generated tokens.
 
     Raises:
-        RequestError: the field is true, and there are none.
+        RequestError: the field is true, and the request asks for no such log probabilities.
     """
     if constrained_logprobs and not has_logprobs:
         raise RequestError(
@@ -49,14 +49,14 @@ def is_constrained(constrained_logprobs: bool | None, *, has_logprobs: bool) -> 
 
 
 def checked_ids(param: str, token_ids: Sequence[int] | None, info: EngineInfo) -> tuple[int, ...]:
-    """Return named tokens as they are given.
+    """Return the named tokens, unchanged.
 
     Args:
         param: name of the list, for errors.
         token_ids: the list; None: empty.
 
     Raises:
-        RequestError: there are too many, or one is not in the vocabulary.
+        RequestError: there are too many tokens, or a token is not in the vocabulary.
     """
     found = tuple(token_ids or ())
     if len(found) > MAX_LOGPROB_TOKEN_IDS:

@@ -127,8 +127,7 @@ class GrammarChecker:
     async def _ask(
         self, key: Key, spec: GrammarSpec, tenant: str, prover: GrammarProver
     ) -> GrammarSpec | _Refusal:
-        """Compile a grammar in another process; return its prepared `GrammarSpec`, or a `_Refusal` with the
-        reason.
+        """Compile a grammar in another process; return the prepared `GrammarSpec`, or a `_Refusal`.
 
         Concurrent requests for the same grammar share one compilation.
         """

@@ -67,7 +67,7 @@ class ModelNames:
         return info.digest if info else None
 
     def fingerprint(self, of_model: str, adapter: str) -> str:
-        """Return the system fingerprint of replies: the model's own, or one of the model with an adapter's files."""
+        """Return the system fingerprint of replies: of the model, or of the model with an adapter's files."""
         info = self._adapters.get(adapter)
         if info is None:
             return of_model

@@ -78,7 +78,7 @@ def check_settings(settings: Sequence[tuple[SamplingParams, msgspec.Struct]], n:
     """Raise RequestError if the settings of all choices are too large to send. Each choice carries its own.
 
     Args:
-        settings: settings of each prompt. Those that prompts share are measured once.
+        settings: settings of each prompt. Settings that prompts share are measured once.
         n: choices per prompt.
     """
     num_choices = n * len(settings)

@@ -1,4 +1,4 @@
-"""Limits the log probabilities of prompts in one reply, each of which has its own copy in every choice."""
+"""Limits the log probabilities of prompt tokens in one reply. Every choice has its own copy of them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def check_prompt_values(prompts: Sequence[Sequence[int]], width: int, copies: in
         param: field of the request for the error.
 
     Raises:
-        RequestError: there are too many.
+        RequestError: there are too many log probabilities.
     """
     total = sum(map(len, prompts)) * width * copies
     if total > MAX_PROMPT_VALUES and (len(prompts) > 1 or copies > 1):

@@ -8,10 +8,11 @@ from llmfw.core.plugin.model_name import folder_name
 
 
 def is_name_of(model: str, served_name: str, source: str) -> bool:
-    """Return whether a client's name for the model is the served name, or the path from which that is made.
+    """Return whether a client's name for the model is the served name, or the path that gave the served name.
 
-    A folder that is served under its own name also has the path with which the server was started, since clients
-    of other servers send that. A name that the operator chose has no other.
+    If the served name is the name of the model's folder, clients may also send the path with which the server
+    was started, as clients of other servers do. If the operator chose the served name, clients must send that
+    name.
 
     Args:
         source: the model's folder, or its hub id.

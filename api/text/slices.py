@@ -25,7 +25,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 def num_values(event: TokenEvent) -> int:
-    """Return the work of formatting an event: its tokens and their log probabilities."""
+    """Return the number of values to format for an event: its tokens, and their likely and named tokens."""
     scored = event.logprobs or ()
     width = 1 + len(scored[0].top_ids) + len(scored[0].given_ids) if scored else 1
     return width * len(event.token_ids)

@@ -138,7 +138,7 @@ class StopAutomaton:
                 _union(fragment.first for fragment in fragments),
                 _union(fragment.last for fragment in fragments),
             )
-        if op in (_c.MAX_REPEAT, _c.MIN_REPEAT):  # which match the same texts
+        if op in (_c.MAX_REPEAT, _c.MIN_REPEAT):  # greedy and lazy repeats match the same texts
             least, most, tree = value
             return self._repeated(least, most, tree, flags)
         raise PatternError(f"it has {_REFUSED.get(op, str(op))}, which no automaton can match")
@@ -166,7 +166,7 @@ class StopAutomaton:
         for i in range(max(least, 1) if most is _c.MAXREPEAT else most):
             each = self._sequence(tree, flags)
             if not each.first:
-                return _EMPTY  # however often
+                return _EMPTY  # for any number of repeats
             if i + 1 >= least and most is _c.MAXREPEAT:
                 self._link(each.last, each.first)
             fragment = self._joined(fragment, each if i < least else each._replace(is_optional=True))

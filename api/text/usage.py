@@ -11,7 +11,8 @@ def usage_of(generation: Generation, num_prompts: int = 1, *, scores_only: bool 
     """Return the token counts so far. A prompt with several choices counts once.
 
     Args:
-        num_prompts: number of prompts. The choices are ordered by prompt, and each prompt has equally many.
+        num_prompts: number of prompts. The choices are ordered by prompt, and all prompts have the same
+            number of choices.
         scores_only: whether only the prompts' scores were requested, so that generated tokens do not count.
     """
     choices = generation.choices

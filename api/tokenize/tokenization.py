@@ -24,7 +24,7 @@ from llmfw.api.text.terms import tenant_of
 from llmfw.core.base.errors import ContextLengthError, RequestError
 from llmfw.core.interfaces.tokenizer import LONG_TEXT
 
-MAX_NAMED = 5  # wrong token ids that an error names
+MAX_NAMED = 5  # number of wrong token ids that an error lists
 
 
 MAX_DECODED = 2**17
