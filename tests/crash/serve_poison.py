@@ -11,7 +11,7 @@ from typing import Any
 from serve_echo import ENGINE  # type: ignore[import-not-found]  # run as a script, it stands alone in its folder
 
 import llmfw.api.app.serve
-import llmfw.api.chat.service
+import llmfw.api.chat.prompt_maker
 from llmfw.api.chat.prompt import render_prompt_briefly
 from llmfw.api.cli import build_cli
 from llmfw.core.client.process import ProcessEngineClient
@@ -25,6 +25,6 @@ def poisoned(*args: Any) -> str | None:
 
 
 if __name__ == "__main__":
-    llmfw.api.chat.service.render_prompt_briefly = poisoned  # type: ignore[attr-defined]
+    llmfw.api.chat.prompt_maker.render_prompt_briefly = poisoned  # type: ignore[attr-defined]
     llmfw.api.app.serve.ProcessEngineClient = partial(ProcessEngineClient, command=ENGINE)  # type: ignore
     build_cli()(["serve", *sys.argv[1:]], prog_name="llmfw")

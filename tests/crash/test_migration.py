@@ -21,7 +21,7 @@ from .server import SERVE, ServerProcess
 
 pytestmark = [pytest.mark.slow, pytest.mark.long]
 
-NUM_KILLS = of_length(4, 25)
+NUM_KILLS = of_length(4, 10)
 PATIENCE_S = 90.0
 PARAMETERS = {
     "type": "object",
