@@ -152,7 +152,10 @@ def _credentials(headers: Iterable[tuple[bytes, bytes]], names: Sequence[str]) -
 
 
 async def _outcome(component: Authenticator, credentials: Credentials) -> tuple[Any, Exception | None]:
-    """Return an authenticator's answer or its exception: a SystemExit in a task would end the process."""
+    """Return an authenticator's answer, or the exception it raised.
+
+    Exceptions are returned, because a SystemExit raised in a task would end the process.
+    """
     try:
         return await component.authenticate(credentials), None
     except BaseException as error:  # noqa: BLE001 - a plugin may raise anything; it is logged

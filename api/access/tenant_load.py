@@ -26,7 +26,7 @@ class Rate(NamedTuple):
         what: "requests" or "tokens".
         per_minute: amount per minute.
         left: amount that is left now; below 0 after a request that used more than there was.
-        full_in_s: seconds until the whole amount is left, if nothing is used.
+        full_in_s: seconds until the full amount is available again, if nothing is used meanwhile.
     """
 
     what: str

@@ -188,7 +188,11 @@ def _parts(pieces: Sequence[Piece]) -> Any:
 
 
 def _joined(turn: Message) -> Message:
-    """Return a message with the list of texts in `content` converted to the format of chat messages."""
+    """Return a turn in the format of chat messages.
+
+    For the assistant, joins the texts in `content` and those in `reasoning_content`. Turns of tools stay
+    unchanged. For other roles, converts `content` (see `_parts`).
+    """
     if turn["role"] == "assistant":
         texts: Message = {key: "".join(turn[key]) for key in ("content", "reasoning_content") if key in turn}
         return {**turn, **texts}

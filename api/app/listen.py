@@ -111,7 +111,7 @@ def bind_unix(path: Path) -> socket.socket:
     """Bind a Unix socket to a path and return it, not listening yet. Replaces a stale socket file.
 
     Raises:
-        ConfigError: the path is in use, belongs to another kind of file, or cannot be created.
+        ConfigError: the path is in use, is an existing file that is not a socket, or cannot be created.
     """
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:

@@ -218,7 +218,10 @@ class _Exchange:
         self._note_stream(message)
 
     def _note_stream(self, message: ASGIMessage) -> None:
-        """Set whether parts of a stream follow the message just sent, and the shortest `send` for them."""
+        """Record whether more parts of a stream follow this message.
+
+        If they are events, send them through as few wrappers as possible.
+        """
         self._is_streaming = self._rules.is_endless and not self._is_over
         if self._is_streaming and message["type"] == "http.response.start" and is_event_stream(message):
             self._has_events = True

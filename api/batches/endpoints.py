@@ -132,7 +132,7 @@ class Endpoints:
         """Return why lines must not use the adapters that are loaded now, or None if they may.
 
         Args:
-            adapters: hashes of the files of the adapters that the job was accepted with, by their names.
+            adapters: adapter name → hash of its files at the time the job was accepted.
         """
         for name, digest in adapters.items():
             loaded = self._answering.generator.names.digest(name)

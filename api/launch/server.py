@@ -120,7 +120,7 @@ class Server:
 
     @property
     def is_running(self) -> bool:
-        """Whether the process runs."""
+        """Whether the process is running."""
         return self._process is not None and self._process.poll() is None
 
     @property

@@ -21,8 +21,8 @@ class Reloading:
 
     Args:
         client: client of the engine, whose log level is set, too.
-        files: name of the files' content → function that reads the files again, and raises ConfigError if
-            they are invalid.
+        files: what the files contain, as a plural noun for messages → function that reads them again; raises
+            ConfigError if they are invalid.
     """
 
     def __init__(self, client: EngineClient, files: Mapping[str, Callable[[], Awaitable[None]]]) -> None:

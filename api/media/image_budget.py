@@ -47,8 +47,8 @@ class ImageBudget:
         """Count further bytes of a tenant.
 
         Raises:
-            TenantLimitError: the tenant holds too many already.
-            OverloadedError: all tenants together hold too many already.
+            TenantLimitError: the tenant would hold more than its share.
+            OverloadedError: all tenants together would hold more than the limit.
         """
         if self._held[tenant] + size > self.share:
             raise TenantLimitError("your images that wait take up the memory for images; try again later")

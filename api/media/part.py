@@ -80,12 +80,12 @@ def _of_chat(part: Any, param: str) -> Any:
 
 
 def image_part(part: dict[str, Any], param: str) -> ImagePart:
-    """Return the image of a part of OpenAI's APIs.
+    """Return the image of a content part in OpenAI's format.
 
     The part has `image_url` (a text, or an object with `url` and `detail`) or `file_id`.
 
     Raises:
-        RequestError: the part is malformed; names the field.
+        RequestError: the part is malformed; the error names the field.
     """
     given, detail = part.get("image_url"), part.get("detail")
     if isinstance(given, dict):

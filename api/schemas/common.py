@@ -55,7 +55,7 @@ class Inert(msgspec.Struct, kw_only=True):
 
 
 class Body(msgspec.Struct):
-    """A request body. Some unknown fields (`refused`) are refused, the others are reported as ignored."""
+    """A request body. Some unknown fields (`refused`) are refused; the others are reported as ignored."""
 
     refused: ClassVar[Mapping[str, Refusal]] = {}
     """Fields that this body does not have, and that are refused because they would change the answer."""

@@ -34,9 +34,9 @@ class ActiveField:
 
 @functools.lru_cache(maxsize=64)
 def with_fields(kind: type[BodyT], fields: tuple[ActiveField, ...]) -> type[BodyT]:
-    """Return a subclass of a body's class that has further fields, and `request_fields`.
+    """Return a subclass of a body's class with these fields added. Its attribute `request_fields` lists them.
 
-    Without further fields, return the class itself.
+    If there are no fields, return the class itself.
     """
     if not fields:
         return kind

@@ -65,7 +65,11 @@ class Attempt:
 
     @property
     def runs_alone(self) -> bool:
-        """Whether no other suspect may be in flight with this request, until it ends or for `ALONE_S`."""
+        """Whether the request must run without other suspects and other deferrable requests.
+
+        This ends with the request, or after `ALONE_S` seconds. New live requests may run together with a
+        deferrable request, but wait for a live one.
+        """
         return self.suspicion >= (SUSPECT if self.deferrable else STRICT)
 
 

@@ -1,4 +1,7 @@
-"""Decides whether every output of a grammar has text. Interprets no grammar that only a backend can read."""
+"""Decides whether a grammar rules out an empty output.
+
+Regular expressions and context-free grammars are not checked, because only a backend can read them.
+"""
 
 from __future__ import annotations
 

@@ -89,7 +89,10 @@ class StateStorage:
         return {key: tensor.index_select(0, slots) for key, tensor in self._tensors[index].items()}
 
     def put(self, index: int, slots: Slots, states: States) -> None:
-        """Store a layer's states in these slots. States that `take` returned for a range are there already."""
+        """Store a layer's states in these slots.
+
+        States that `take` returned for the same range are the storage's own memory, so they are not copied.
+        """
         for key, tensor in self._tensors[index].items():
             if isinstance(slots, slice):
                 _overwrite(tensor[slots], states[key])

@@ -98,7 +98,7 @@ class WorkPool:
         self._idle.clear()
 
     def _advance(self) -> None:
-        """Start waiting jobs while fewer run than are allowed.
+        """Start queued jobs until `size` jobs are running.
 
         Only one process starts at a time, because loading may be slow, and parallel starts would make it
         slower.

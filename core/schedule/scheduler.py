@@ -206,7 +206,8 @@ class Scheduler:
         """Plan a step. The plan is empty if nothing can run before the launched step is committed.
 
         Args:
-            alone: limits of deferrable sequences in a step without live ones; None: the whole step.
+            alone: limits on deferrable sequences while no live sequence waits or runs; None: they may fill
+                the step.
             piece: maximum number of tokens that all split prompts (`SequenceState.is_cut`) together compute
                 in this step while other sequences decode; None: no limit.
             score_cost: cost, in tokens, of a prompt token whose log probability is requested.

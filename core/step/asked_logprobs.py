@@ -58,7 +58,7 @@ class AskedLogprobs:
         self._rows_that_ask: set[int] = set()  # for sampled tokens
 
     def start(self, start: RowStart) -> None:
-        """Record the log probabilities that a sequence requests, when the sequence gets its row."""
+        """Record which log probabilities a sequence requests. Called when the sequence gets its row."""
         row = start.row
         for column, asked in (
             (self._num_top, start.logprobs),

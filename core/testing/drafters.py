@@ -143,7 +143,7 @@ class DrafterTests:
     ) -> None:
         """Sequences of requests with another tenant or another cache salt do not change a draft.
 
-        If the drafter ignores requests, no other sequence changes a draft.
+        If a sequence begins without a request, no other sequence changes its draft.
         """
         known = draw_tokens("random", 60, vocab_size)
 

@@ -79,7 +79,7 @@ class FileListingTests(StoreTests[FileStore]):
     async def test_expired_files_are_listed_and_not_removed(
         self, open_store: OpenFiles, tmp_path: Path
     ) -> None:
-        """A file is expired from the second `expires_at` on."""
+        """A file expires at the time `expires_at`, in seconds since the epoch."""
         async with opened(open_store, tmp_path) as store:
             await put(store, "file-1", expires_at=100)
             await put(store, "file-2", expires_at=200, space="parts")

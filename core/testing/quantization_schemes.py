@@ -44,7 +44,7 @@ NUM_LARGE, SPARE = 16, 24 * 2**20
 
 @dataclass(frozen=True)
 class ExampleLayer:
-    """A linear layer with random numbers.
+    """A linear layer with random weights.
 
     Attributes:
         layer: its description.
@@ -307,7 +307,7 @@ def make_layer(
     is_head: bool = False,
     seed: int = 1,
 ) -> ExampleLayer:
-    """Return a linear layer with random numbers.
+    """Return a linear layer with random weights.
 
     Args:
         shape: size of the weight, [out_features, in_features].

@@ -154,7 +154,7 @@ def _size(model: str) -> int:
 
 
 def _digest(name: str, info: EngineInfo) -> str:
-    """Return a digest of the model's name, path, dtype, quantization and version of the weights."""
+    """Return a digest of the model's name, path, dtype, quantization and weight version."""
     parts = (name, info.model, info.dtype, info.quantization, info.weight_version)
     return hashlib.sha256(repr(parts).encode()).hexdigest()
 

@@ -50,10 +50,9 @@ class Cut(NamedTuple):
 def choose_cut(num_outputs: int, num_inputs: int) -> Cut:
     """Return the cut of a product with a weight [num_outputs, num_inputs].
 
-    With more outputs, a program uses each input more often. With fewer outputs, there are more programs; each
-    of about 130 multiprocessors should have several programs. So the inputs need not be split among programs.
-    If there are many programs, longer blocks of inputs were up to 3 % faster on an H200; more outputs were
-    not faster.
+    More outputs per program reuse each input more often; fewer give more programs. The choice gives each of
+    about 130 multiprocessors several programs, so inputs are not split among programs. If there are many
+    programs, longer blocks of inputs were up to 3 % faster on an H200; more outputs were not faster.
     """
     most = 2 * MAX_BLOCK_IN if num_outputs >= MANY_OUTPUTS else MAX_BLOCK_IN
     inputs = min(most, triton.next_power_of_2(num_inputs))

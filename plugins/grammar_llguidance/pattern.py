@@ -50,8 +50,8 @@ def translate(pattern: str, *, exact: bool = False) -> str:
 
     Args:
         pattern: pattern of a JSON schema, which may match anywhere in a string.
-        exact: whether to match all strings that Python's `re.search` finds. Otherwise `\\d` and `\\w` are
-            ASCII, as in ECMA-262, so that validators of both kinds agree.
+        exact: whether to match all strings that Python's `re.search` finds. If false, `\\d` and `\\w` match
+            ASCII only, so that Python and ECMA-262 validators both accept the output.
 
     Raises:
         PatternError: Python cannot parse the pattern, or no automaton can match it.

@@ -111,7 +111,7 @@ def package_files(kinds: Sequence[Kind], names: PackageNames) -> Iterator[tuple[
 
 
 def declarations(kinds: Sequence[Kind], names: PackageNames) -> list[str]:
-    """Return the texts of modules that declare one kind each. Modules with several hooks come last."""
+    """Return the source of one module per kind, sorted by the number of hooks that the module implements."""
     return sorted((declaration(kind, names) for kind in kinds), key=num_hooks)
 
 

@@ -118,7 +118,8 @@ def merged_view(views: Mapping[int, CacheView], pins: list[PinInfo], most: int) 
     Args:
         views: number of the engine → view of its cache.
         pins: all pins.
-        most: maximum number of prefixes in the view; takes the most shared prefixes of each engine.
+        most: maximum number of prefixes in the view; takes the prefixes with the largest savings, from each
+            engine in turn.
     """
     first = next(iter(views.values()))
     numbers = {

@@ -40,7 +40,11 @@ class EngineImages:
 
 
 def _check_span(span: MediaSpan, prompt: list[int], start: int) -> None:
-    """Raise RequestError unless a span is in the prompt after `start`, and starts and ends with its token."""
+    """Raise RequestError unless a span fits the prompt.
+
+    The span must lie within the prompt, begin at or after `start`, have at least one token and a key of 32
+    bytes, and have its `token_id` at both ends.
+    """
     is_within = start <= span.offset and span.length >= 1 and span.end <= len(prompt) and len(span.key) == 32
     if not (is_within and prompt[span.offset] == prompt[span.end - 1] == span.token_id):
         raise RequestError(

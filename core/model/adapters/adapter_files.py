@@ -160,7 +160,10 @@ def _read(
 
 
 def _finite(name: str, tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """Return a tensor in float32; raise ModelError unless all values are finite in both dtypes."""
+    """Return a tensor in float32; raise ModelError unless all values are finite in float32 and in `dtype`.
+
+    A tensor without a floating-point dtype raises ModelError, too.
+    """
     if not tensor.is_floating_point():
         raise ModelError(f"{name} is {tensor.dtype}; it must have a floating-point dtype")
     wide = tensor.float()

@@ -52,13 +52,12 @@ class ImageEncoder:
     """Encodes images, and prepares the input of the decoder for steps with images.
 
     Args:
-        model: transformers' model, in evaluation mode, with all its parts.
-        parts: the parts that read images, as `split_off_others` returns them; they are not in the module
-            tree.
-        cache_bytes: memory for encoded images that are kept.
+        model: transformers' model, in evaluation mode, without `parts` in its module tree.
+        parts: the parts that read images, as `split_off_others` returns them.
+        cache_bytes: memory in bytes for cached encoded images.
 
     Raises:
-        AttributeError: the model does not offer features of images.
+        AttributeError: the model has no method `get_image_features`.
     """
 
     def __init__(

@@ -98,7 +98,7 @@ def _install(model: nn.Module, module: nn.Module, running: RunningStep, index: i
 
 
 class _Recorder(Packed):
-    """Runs packed sequences that start, and records each module's states and call."""
+    """Runs packed sequences from position 0, and records the call and the states of each module."""
 
     def __init__(self) -> None:
         super().__init__(LENGTHS)

@@ -103,7 +103,10 @@ class _StateLayerCache(LinearAttentionLayer):  # type: ignore[misc]
     def update_recurrent_state(
         self, recurrent_states: torch.Tensor, state_idx: int = 0, **kwargs: Any
     ) -> torch.Tensor:
-        """Replace a recurrent state, in its dtype. llmfw's storage copies the state, not this method."""
+        """Replace a recurrent state, converted to the old state's dtype.
+
+        Does not copy the state into the old one's memory; llmfw's storage does.
+        """
         before = self.recurrent_states[state_idx]
         state = recurrent_states if before is None else recurrent_states.to(before.dtype)
         self.recurrent_states[state_idx] = state

@@ -33,8 +33,8 @@ class CheckedTokenSampler(TokenSampler):
 
         Raises:
             WrongReturnError: the result has the wrong type, shape, layout, dtype or device; or, on a CPU, an
-                invalid token id. Token ids are checked only on a CPU, because the check would wait for other
-                devices.
+                invalid token id. Token ids are checked only on a CPU: on other devices the check would force
+                a synchronization.
         """
         with torch.inference_mode():  # restores the mode, which the token sampler may leave
             found = self._inner.sample(logits, numbers, filters)

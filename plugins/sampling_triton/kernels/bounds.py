@@ -25,9 +25,10 @@ points for the draw, and the points for top_p and top_k each."""
 
 @triton.jit
 def top_p_number(rest, is_limited, top_p):
-    """Return the number for top_p: top_p keeps keys down to the largest key whose A exceeds this number.
+    """Return the threshold for top_p.
 
-    Rounds as `sample_selected` does, in float64 and toward zero.
+    The smallest key that top_p keeps is the largest key whose A exceeds the threshold. Rounds as
+    `sample_selected` does, in float64 and toward zero.
     """
     whole = tl.where(is_limited, rest, 1 << 30)
     left_out = rest.to(tl.float64) - top_p.to(tl.float64) * whole.to(tl.float64)
