@@ -32,7 +32,7 @@ PARALLEL = OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses logical --maxprocesses
 test: $(VENV)/installed-dev  ## run the tests, in about seven minutes on two cores; a part of them by ARGS="tests/core -x"
 	$(PARALLEL) -m "not long" $(ARGS)
 
-test-all: $(VENV)/installed-dev  ## run all tests in full length, in about 22 minutes; a part of them by ARGS
+test-all: $(VENV)/installed-dev  ## run all tests in full length, in about 28 minutes; a part of them by ARGS
 	LLMFW_TEST_LENGTH=full $(PARALLEL) $(ARGS)
 
 # Folders whose tests, and what they start, need no torch.
