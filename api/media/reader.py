@@ -24,8 +24,8 @@ from .image_budget import ImageBudget, ImageHold
 from .part import ImagePart, Message, replaced
 
 ReadFile = Callable[[str, int], Awaitable[bytes]]
-"""Returns the content of the file with an id, of at most so many bytes. Raises NotFoundError if the current request may
-not see it, RequestError if it is not meant for this, and ImageRefusedError if it has more bytes."""
+"""Returns the content of a file, by its id and its maximum size in bytes. Raises NotFoundError if the file is not the
+caller's, RequestError if its purpose is not `vision`, and ImageRefusedError if it is larger."""
 
 CODE = "invalid_image"
 MAX_READ_AT_ONCE = 4  # images of one request

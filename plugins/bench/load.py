@@ -36,11 +36,10 @@ class Load(Protocol):
 
 
 @dataclass(frozen=True)
-class ClosedLoad:
-    """A workload with a fixed number of requests at a time."""
+class _WorkloadLoad:
+    """What the loads of a workload have in common."""
 
     workload: Workload
-    rate: None = None
 
     @property
     def name(self) -> str:
@@ -52,29 +51,24 @@ class ClosedLoad:
 
     async def warm_up(self, client: CompletionClient, prompts: PromptSource, seed: str) -> None:
         await run_workload(client, self.workload.warmup(), prompts, seed)
+
+
+@dataclass(frozen=True)
+class ClosedLoad(_WorkloadLoad):
+    """A workload with a fixed number of requests at a time."""
+
+    rate: None = None
 
     async def run(self, client: CompletionClient, prompts: PromptSource, seed: str) -> Run:
         return await run_workload(client, self.workload, prompts, seed)
 
 
 @dataclass(frozen=True)
-class RateLoad:
+class RateLoad(_WorkloadLoad):
     """A workload's requests at random times, on average `rate` per second, for `seconds` seconds."""
 
-    workload: Workload
     rate: float
     seconds: float
-
-    @property
-    def name(self) -> str:
-        return self.workload.name
-
-    @property
-    def has_conversations(self) -> bool:
-        return self.workload.turns > 1
-
-    async def warm_up(self, client: CompletionClient, prompts: PromptSource, seed: str) -> None:
-        await run_workload(client, self.workload.warmup(), prompts, seed)
 
     async def run(self, client: CompletionClient, prompts: PromptSource, seed: str) -> Run:
         planned = at_rate(self.workload, prompts, seed, self.rate, self.seconds)
