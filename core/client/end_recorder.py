@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 import time
 from collections.abc import Callable
 
 from llmfw.core.base.engine_info import EngineFailed, EngineInfo
 from llmfw.core.engine.process.heartbeat import Reading
-from llmfw.core.ipc.flight_recorder import WRITE_STACKS, FlightFiles, FlightReader
+from llmfw.core.ipc.flight_recorder import FlightFiles, FlightReader
 from llmfw.core.ipc.wire import error_of
 
 from .engine_end import EngineEnd
@@ -60,15 +59,9 @@ class EndRecorder:
         self._reason = f"the engine failed: {failed.kind}"
         self._message = failed.message
 
-    def note_hang(self, process: subprocess.Popen[bytes], reason: str, *, can_write: bool) -> None:
-        """Record that the process hangs, and make it record its stacks.
-
-        Args:
-            can_write: whether the process can handle signals.
-        """
+    def note_hang(self, reason: str) -> None:
+        """Record that the process hangs."""
         self._reason, self._has_hung = reason, True
-        if can_write:
-            process.send_signal(WRITE_STACKS)
 
     def finish(self, returncode: int, how: str, reading: Reading, info: EngineInfo | None) -> None:
         """Report the end of the process, unless it was expected. Further calls do nothing.

@@ -25,6 +25,7 @@ from llmfw.core.base.request import EmbedRequest, EventBatch, ReportQuery, Reque
 from llmfw.core.engine.process.heartbeat import HeartbeatReader, Reading, new_page
 from llmfw.core.ipc.child import start_child
 from llmfw.core.ipc.environment import child_environment
+from llmfw.core.ipc.flight_recorder import WRITE_STACKS
 from llmfw.core.ipc.wire import (
     Frames,
     Launch,
@@ -48,7 +49,7 @@ logger = logging.getLogger(__name__)
 ENGINE_COMMAND = (sys.executable, "-m", "llmfw.core.engine.process.process")
 LAST_WORDS_S = 1.0  # to read an ended process's last messages; another process may hold the socket open
 STOP_TIMEOUT_S = 5.0
-STACKS_S = 1.0  # for a hung process to log the stacks of its threads
+STACKS_S = 0.5  # for a hung process to write the stacks of its threads: to its log, then to its record
 FROM_OUTSIDE = (-signal.SIGKILL, -signal.SIGTERM, 0)  # the engine handles SIGTERM and exits with 0
 
 
@@ -248,11 +249,18 @@ class ProcessEngineClient(EngineClient):
             logger.error("%s. The stacks of its threads follow; then the engine is killed", hang.reason)
             process.send_signal(signal.SIGUSR1)
         if self._recorder is not None:
-            self._recorder.note_hang(process, hang.reason, can_write=not hang.is_stopped)
+            self._recorder.note_hang(hang.reason)
         self._fail(EngineDeadError(hang.reason))
         if not hang.is_stopped:
             await asyncio.sleep(STACKS_S)
+            await self._record_stacks(process)
         process.kill()
+
+    async def _record_stacks(self, process: subprocess.Popen[bytes]) -> None:
+        """Make the process record its stacks, after those for its log: faulthandler drops a dump within a dump."""
+        if self._recorder is not None:
+            process.send_signal(WRITE_STACKS)
+            await asyncio.sleep(STACKS_S)
 
     def _wait(self, process: subprocess.Popen[bytes]) -> None:
         returncode = process.wait()
