@@ -43,8 +43,10 @@ def scope_of(handler: BaseRouteHandler) -> str:
     return declared.scope if isinstance(declared, Operation) else DEFAULT_SCOPE
 
 
-def guard_scope(connection: ASGIConnection[Any, Any, Any, Any], handler: BaseRouteHandler) -> None:
+async def guard_scope(connection: ASGIConnection[Any, Any, Any, Any], handler: BaseRouteHandler) -> None:
     """Litestar guard of all routes, which runs before a request's body is read.
+
+    Litestar would call a plain function in a thread. Each request would wait twice for another thread.
 
     Raises:
         MissingScopeError: the caller lacks the route's scope.
