@@ -9,10 +9,11 @@ from collections.abc import Iterable, Sequence
 from typing import Annotated
 
 import msgspec
-from prometheus_client import CollectorRegistry, Counter, Histogram, Metric
+from prometheus_client import Metric
 
 from llmfw.core import RequestEnded, RequestEvent, RequestFirstToken, RequestObserver, RequestStarted
 
+from .series import Counts, Distribution
 from .tenant_counts import TenantCounts
 
 LABELS = ("model", "class")
@@ -82,15 +83,19 @@ class RequestMetrics(RequestObserver):
 
     def __init__(self, options: Options) -> None:
         super().__init__(options)
-        self._registry = registry = CollectorRegistry()
         self._known: set[tuple[str, str]] = set()
-        self._tenants = TenantCounts(options.max_tenants, registry) if options.max_tenants else None
+        self._series: list[Counts | Distribution] = []
+        self._tenants = TenantCounts(options.max_tenants) if options.max_tenants else None
 
-        def histogram(name: str, about: str, buckets: Sequence[float]) -> Histogram:
-            return Histogram(name, about, LABELS, buckets=buckets, registry=registry)
+        def histogram(name: str, about: str, bounds: Sequence[float]) -> Distribution:
+            made = Distribution(name, about, LABELS, bounds)
+            self._series.append(made)
+            return made
 
-        def counter(name: str, about: str, *labels: str) -> Counter:
-            return Counter(name, about, (*LABELS, *labels), registry=registry)
+        def counter(name: str, about: str, *labels: str) -> Counts:
+            made = Counts(name, about, (*LABELS, *labels))
+            self._series.append(made)
+            return made
 
         self._first_token = histogram(
             "llmfw_time_to_first_token_seconds", "Seconds from the start to the first token.", FIRST_TOKEN
@@ -145,13 +150,13 @@ class RequestMetrics(RequestObserver):
                 labels = _labels(event)
                 if labels not in self._known:
                     self._begin(labels)
-                self._started.labels(*labels).inc()
+                self._started.add(labels)
 
     def metrics(self) -> Iterable[Metric]:
-        for family in self._registry.collect():
-            # Drop creation times, which no query needs: they would double the number of series.
-            family.samples = [each for each in family.samples if not each.name.endswith("_created")]
-            yield family
+        if self._tenants is not None:
+            yield from self._tenants.families()
+        for each in self._series:
+            yield each.family()
 
     def _begin(self, labels: tuple[str, str]) -> None:
         """Create the series of a model and class with the value 0.
@@ -160,19 +165,19 @@ class RequestMetrics(RequestObserver):
         """
         self._known.add(labels)
         for finish in ("stop", "length", "abort", "error"):
-            self._ended.labels(*labels, finish)
+            self._ended.add((*labels, finish), 0)
         for reason in set(REFUSALS.values()):
-            self._refused.labels(*labels, reason)
+            self._refused.add((*labels, reason), 0)
 
     def _note_end(self, event: RequestEnded) -> None:
         labels = _labels(event.started)
-        self._ended.labels(*labels, event.finish).inc()
+        self._ended.add((*labels, event.finish))
         if event.error_kind:
-            self._errors.labels(*labels, event.error_kind).inc()
+            self._errors.add((*labels, event.error_kind))
         if event.first_token_s is None and event.error_kind in REFUSALS:
-            self._refused.labels(*labels, REFUSALS[event.error_kind]).inc()
+            self._refused.add((*labels, REFUSALS[event.error_kind]))
         if event.restarts:
-            self._restarted.labels(*labels).inc(event.restarts)
+            self._restarted.add(labels, event.restarts)
         if self._tenants is not None:
             self._tenants.note(event)
         if event.finish in ("stop", "length"):  # other requests ended early
@@ -182,22 +187,22 @@ class RequestMetrics(RequestObserver):
         if event.started is None:
             return
         labels = _labels(event.started)
-        self._admitted.labels(*labels).inc()
-        self._first_token.labels(*labels).observe(event.first_token_s)
-        self._queue.labels(*labels).observe(event.queued_s)
-        self._prefill.labels(*labels).observe(max(0.0, event.first_token_s - event.queued_s))
+        self._admitted.add(labels)
+        self._first_token.add(labels, event.first_token_s)
+        self._queue.add(labels, event.queued_s)
+        self._prefill.add(labels, max(0.0, event.first_token_s - event.queued_s))
 
     def _note_whole(self, event: RequestEnded, labels: tuple[str, str]) -> None:
-        self._whole.labels(*labels).observe(event.duration_s)
-        self._prompt_tokens.labels(*labels).observe(event.started.prompt_tokens)
+        self._whole.add(labels, event.duration_s)
+        self._prompt_tokens.add(labels, event.started.prompt_tokens)
         if event.first_token_s is None:  # an embedding
-            self._admitted.labels(*labels).inc()
+            self._admitted.add(labels)
             return
         decode_s = max(0.0, event.duration_s - event.first_token_s)
-        self._decode.labels(*labels).observe(decode_s)
-        self._output_tokens.labels(*labels).observe(event.output_tokens)
+        self._decode.add(labels, decode_s)
+        self._output_tokens.add(labels, event.output_tokens)
         if event.output_tokens > 1:
-            self._per_token.labels(*labels).observe(decode_s / (event.output_tokens - 1))
+            self._per_token.add(labels, decode_s / (event.output_tokens - 1))
 
 
 def _labels(started: RequestStarted) -> tuple[str, str]:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from prometheus_client import CollectorRegistry, Counter
+from collections.abc import Iterator
+
+from prometheus_client import Metric
 
 from llmfw.core import RequestEnded
+
+from .series import Counts
 
 OTHER = "other"
 """Label of the tenants beyond the bound. User names from clients, and missing names, count as "none"."""
@@ -15,21 +19,22 @@ class TenantCounts:
 
     Args:
         most: maximum number of names that become labels; the names that occur first do.
-        registry: registry of the counters.
     """
 
-    def __init__(self, most: int, registry: CollectorRegistry) -> None:
+    def __init__(self, most: int) -> None:
         self._most = most
         self._known: set[str] = set()
-        self._requests = Counter(
-            "llmfw_tenant_requests", "Requests that have ended.", ("tenant", "class"), registry=registry
-        )
-        self._tokens = Counter(
+        self._requests = Counts("llmfw_tenant_requests", "Requests that have ended.", ("tenant", "class"))
+        self._tokens = Counts(
             "llmfw_tenant_tokens",
             "Tokens of requests that have ended: prompt, of them from the prefix cache, and output.",
             ("tenant", "class", "kind"),
-            registry=registry,
         )
+
+    def families(self) -> Iterator[Metric]:
+        """Yield the metrics."""
+        yield self._requests.family()
+        yield self._tokens.family()
 
     def note(self, event: RequestEnded) -> None:
         """Count a request that has ended."""
@@ -38,7 +43,7 @@ class TenantCounts:
             self._label(started.tenant if started.tenant_is_key else ""),
             ("deferrable" if started.deferrable else "live"),
         )
-        self._requests.labels(*labels).inc()
+        self._requests.add(labels)
         if event.first_token_s is None and event.finish not in ("stop", "length"):
             return  # the request was refused, or ended in the queue: nothing was computed
         for kind, num in (
@@ -46,7 +51,7 @@ class TenantCounts:
             ("cached", event.cached_tokens),
             ("output", event.output_tokens),
         ):
-            self._tokens.labels(*labels, kind).inc(num)
+            self._tokens.add((*labels, kind), num)
 
     def _label(self, tenant: str) -> str:
         if not tenant:
