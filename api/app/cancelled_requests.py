@@ -61,6 +61,11 @@ class CancelledRequests:
             if self._is_stopping or SHUTDOWN in error.args or not request.uncancel():
                 raise
             await request.fail(error, scope["path"])
+        finally:
+            # Both refer to the scope. If it kept them, each request would leave some 30 objects to the garbage
+            # collector, which took a fourth of the API process's time.
+            scope.pop(_KEY, None)  # type: ignore[misc]
+            scope.pop(STRAIGHT, None)  # type: ignore[misc]
 
     def _noting_stop(self, receive: Receive) -> Receive:
         async def noting() -> Any:

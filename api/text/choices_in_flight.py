@@ -20,7 +20,7 @@ from llmfw.core.base.errors import DeadlineError, OverloadedError, RateLimitErro
 from llmfw.core.base.request import Request, TokenEvent
 from llmfw.core.client.client import EngineClient
 
-from .engine_places import EnginePlaces, Holder
+from .engine_places import EnginePlaces, PlaceHolder
 
 if TYPE_CHECKING:
     from .choice import Choice
@@ -37,7 +37,7 @@ Item = tuple["Choice", "TokenEvent | Exception | None"]
 """A choice with its next event, with an error, or with None after its last event."""
 
 
-class ChoicesInFlight:
+class ChoicesInFlight(PlaceHolder):
     """Runs the choices of one client request and returns their events in order of arrival.
 
     Holds places from the start until `close`. A choice that waits for the engine, or for a rate of its
@@ -54,6 +54,8 @@ class ChoicesInFlight:
     """
 
     def __init__(self, client: EngineClient, choices: Sequence[Choice], places: EnginePlaces | None) -> None:
+        request = choices[0].request
+        super().__init__(request.tenant if request.tenant_is_key else "")
         self._client = client
         self._is_limited = places is not None
         self._places = places or EnginePlaces(sys.maxsize)
@@ -68,11 +70,7 @@ class ChoicesInFlight:
         self._resumes_at_end = False  # whether a pause may end with a choice of this request
         self._context = contextvars.copy_context()
         self.put_off: set[int] = set()
-        request = choices[0].request
-        self._holder = Holder(
-            request.tenant if request.tenant_is_key else "", self._wants_place, self._send_one
-        )
-        self._places.join(self._holder)
+        self._places.join(self)
         self.first = frozenset(self._tasks)
 
     @property
@@ -89,7 +87,7 @@ class ChoicesInFlight:
             if item is None or isinstance(item, Exception):
                 self.end(choice)
             elif item.wait is None and self._unanswered.pop(choice.index, None) is not None:
-                self._places.fill(self._holder)
+                self._places.fill(self)
             return choice, item
 
     def end(self, choice: Choice) -> None:
@@ -104,7 +102,7 @@ class ChoicesInFlight:
         if self._resumes_at_end and self._resuming is not None:
             self._resuming.cancel()
             self._resuming, self._resumes_at_end = None, False
-        self._places.release(self._holder)
+        self._places.release(self)
 
     async def close(self) -> None:
         """Abort all choices that still run, and free their places."""
@@ -115,10 +113,11 @@ class ChoicesInFlight:
         self._tasks.clear()
         if self._resuming is not None:
             self._resuming.cancel()
-        self._places.leave(self._holder)
+        self._places.leave(self)
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _send_one(self) -> None:
+    def send_one(self) -> None:
+        """Send the next choice."""
         choice = self._waiting.popleft()
         self.put_off.discard(choice.index)
         self._unanswered[choice.index] = choice.request.prompt
@@ -126,7 +125,8 @@ class ChoicesInFlight:
         # is sent in the context of its own request, so that it counts as a part of that request.
         self._tasks[choice.index] = asyncio.create_task(self._pump(choice), context=self._context.copy())
 
-    def _wants_place(self) -> bool:
+    def wants_place(self) -> bool:
+        """Return whether a choice waits that may be sent now. May start a pause."""
         if not self._waiting or self._resuming is not None or (self._is_slowed and self._unanswered):
             return False
         request = self._waiting[0].request
@@ -149,7 +149,7 @@ class ChoicesInFlight:
 
     def _resume(self) -> None:
         self._resuming, self._resumes_at_end = None, False
-        self._places.fill(self._holder)
+        self._places.fill(self)
 
     async def _pump(self, choice: Choice) -> None:
         """Run a choice to its end.
@@ -188,7 +188,7 @@ class ChoicesInFlight:
         is_at_once = isinstance(error, TenantLimitError) and not isinstance(error, RateLimitError)
         self._resumes_at_end = is_at_once and bool(self._tasks)
         self._pause(error.retry_after_s)
-        self._places.release(self._holder)
+        self._places.release(self)
 
     def _is_late(self, request: Request) -> bool:
         """Return whether the request's timeout has passed. If so, the next choice ends the request."""

@@ -6,26 +6,32 @@ choice would wait behind them. This module only counts: it sends nothing to the 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass
 
 
-@dataclass(eq=False, slots=True)
-class Holder:
+class PlaceHolder(ABC):
     """A client request with several choices, each of which takes a place while it is in the engine.
 
-    Attributes:
+    Args:
         key: name of the API key; "" for all requests without one.
-        wants: whether the request has a choice that it may send now.
-        send: sends the next choice.
-        num: number of places that the request holds.
+
+    Attributes:
+        key: as above.
+        num_places: number of places that the request holds. Only EnginePlaces changes it.
     """
 
-    key: str
-    wants: Callable[[], bool]
-    send: Callable[[], None]
-    num: int = 0
+    def __init__(self, key: str) -> None:
+        self.key = key
+        self.num_places = 0
+
+    @abstractmethod
+    def wants_place(self) -> bool:
+        """Return whether the request has a choice that it may send now."""
+
+    @abstractmethod
+    def send_one(self) -> None:
+        """Send the next choice."""
 
 
 class EnginePlaces:
@@ -47,45 +53,45 @@ class EnginePlaces:
     def __init__(self, num_places: int) -> None:
         self.limit = max(1, num_places * 3 // 4)
         self.num_held = 0
-        self._holders: dict[Holder, None] = {}
+        self._holders: dict[PlaceHolder, None] = {}
         self._of_key: Counter[str] = Counter()
 
-    def join(self, holder: Holder) -> None:
+    def join(self, holder: PlaceHolder) -> None:
         """Add a request, and give it the places that it may have now."""
         self._holders[holder] = None
         self.fill(holder)
 
-    def leave(self, holder: Holder) -> None:
+    def leave(self, holder: PlaceHolder) -> None:
         """Remove a request, and hand out its places. A request that has left is ignored."""
         if holder in self._holders:
             del self._holders[holder]
-            self._count(holder, -holder.num)
+            self._count(holder, -holder.num_places)
             self._hand_out()
 
-    def release(self, holder: Holder) -> None:
+    def release(self, holder: PlaceHolder) -> None:
         """Take back the place of a choice that has ended, and hand it out again."""
         self._count(holder, -1)
         self.fill(holder)
 
-    def fill(self, holder: Holder) -> None:
+    def fill(self, holder: PlaceHolder) -> None:
         """Give a request a place if it has none, and hand out the free places to all requests."""
-        if not holder.num and holder.wants():
+        if not holder.num_places and holder.wants_place():
             self._give(holder)
         self._hand_out()
 
     def _hand_out(self) -> None:
         while self.num_held < self.limit:
-            wanting = [holder for holder in self._holders if holder.wants()]
+            wanting = [holder for holder in self._holders if holder.wants_place()]
             if not wanting:
                 return
-            self._give(min(wanting, key=lambda holder: (self._of_key[holder.key], holder.num)))
+            self._give(min(wanting, key=lambda holder: (self._of_key[holder.key], holder.num_places)))
 
-    def _give(self, holder: Holder) -> None:
+    def _give(self, holder: PlaceHolder) -> None:
         self._count(holder, 1)
-        holder.send()
+        holder.send_one()
 
-    def _count(self, holder: Holder, num: int) -> None:
-        holder.num += num
+    def _count(self, holder: PlaceHolder, num: int) -> None:
+        holder.num_places += num
         self.num_held += num
         self._of_key[holder.key] += num
         if not self._of_key[holder.key]:

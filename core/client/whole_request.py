@@ -32,7 +32,9 @@ class WholeRequest:
     def end(self) -> None:
         """Note that the reply has been sent."""
         self.is_open = False
-        for call in self._at_end:
+        # A call may refer to this object. If this object kept the call, both would wait for the garbage collector.
+        calls, self._at_end = self._at_end, []
+        for call in calls:
             call()
 
 

@@ -29,19 +29,23 @@ class Qwen3ReasoningParser(ReasoningParser):
 
     def __init__(self, *, in_reasoning: bool = False) -> None:
         super().__init__(in_reasoning=in_reasoning)
-        self._read: Callable[[], Deltas] = self._read_reasoning if in_reasoning else self._read_start
+        # Functions, not bound methods: a parser that refers to itself would wait for the garbage collector.
+        cls = type(self)
+        self._read: Callable[[Any], Deltas] = cls._read_reasoning if in_reasoning else cls._read_start
         self._text = ""
         self._strip = in_reasoning  # whether to drop white space next, because it follows a marker
 
     def feed(self, text: str) -> Deltas:
         self._text += text
-        return self._read()
+        return self._read(self)
 
     def finish(self) -> Deltas:
-        deltas = self._without_opening() if self._read == self._read_start else []
+        deltas = self._without_opening() if self._read == type(self)._read_start else []
         text, self._text = self._text, ""
         if text:
-            deltas.append(ReasoningDelta(text) if self._read == self._read_reasoning else ContentDelta(text))
+            deltas.append(
+                ReasoningDelta(text) if self._read == type(self)._read_reasoning else ContentDelta(text)
+            )
         return deltas
 
     def _read_start(self) -> Deltas:
@@ -54,21 +58,21 @@ class Qwen3ReasoningParser(ReasoningParser):
 
     def _without_opening(self) -> Deltas:
         """Continue with an output that does not start with the opening marker."""
-        self._read = self._read_content
-        return self._read()
+        self._read = type(self)._read_content
+        return self._read(self)
 
     def _begin_reasoning(self) -> Deltas:
-        self._read, self._strip = self._read_reasoning, True
-        return self._read()
+        self._read, self._strip = type(self)._read_reasoning, True
+        return self._read(self)
 
     def _read_reasoning(self) -> Deltas:
         self._skip_space()
         before, marker, after = self._text.partition(self.closing)
         if marker:
             self._text = after
-            self._read, self._strip = self._read_content, True
+            self._read, self._strip = type(self)._read_content, True
             reasoning: Deltas = [ReasoningDelta(before.rstrip())] if before.strip() else []
-            return reasoning + self._read()
+            return reasoning + self._read(self)
         certain = certain_length(self._text, self.closing)
         text, self._text = self._text[:certain], self._text[certain:]
         return [ReasoningDelta(text)] if text else []

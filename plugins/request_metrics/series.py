@@ -72,7 +72,7 @@ class Distribution:
     def family(self) -> Metric:
         """Return all series."""
         family = HistogramMetricFamily(self._name, self._about, labels=self._names)
-        bounds = [floatToGoString(bound) for bound in (*self._bounds, float("inf"))]
+        bounds = [floatToGoString(each) for each in (*self._bounds, float("inf"))]  # type: ignore[no-untyped-call]
         for labels, series in self._series.items():
             buckets = list(zip(bounds, accumulate(series.counts), strict=True))
             family.add_metric(labels, buckets, series.total)
