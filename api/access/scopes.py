@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Awaitable
 
-from litestar.connection import ASGIConnection
 from litestar.handlers.base import BaseRouteHandler
+from litestar.types import ASGIApp, Receive, Scope, Send
 
 from llmfw.api.text.terms import key_scopes
 from llmfw.core.base.errors import MissingScopeError
@@ -43,14 +43,24 @@ def scope_of(handler: BaseRouteHandler) -> str:
     return declared.scope if isinstance(declared, Operation) else DEFAULT_SCOPE
 
 
-async def guard_scope(connection: ASGIConnection[Any, Any, Any, Any], handler: BaseRouteHandler) -> None:
-    """Litestar guard of all routes, which runs before a request's body is read.
+class RouteScope:
+    """ASGI middleware of all routes that refuses callers without the route's scope, before the body is read.
 
-    Litestar would call a plain function in a thread. Each request would wait twice for another thread.
+    It is no guard of Litestar, which would copy the route's handler for each request.
 
-    Raises:
-        MissingScopeError: the caller lacks the route's scope.
+    Args:
+        app: the route, as Litestar calls it.
     """
-    method = connection.scope.get("method", "")
-    path = connection.scope.get("path_template") or connection.scope["path"]
-    check_scope(scope_of(handler), f"{method} {path}".strip())
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
+        """Handle one request.
+
+        Raises:
+            MissingScopeError: the caller lacks the route's scope.
+        """
+        path = scope.get("path_template") or scope["path"]
+        check_scope(scope_of(scope["route_handler"]), f"{scope.get('method', '')} {path}".strip())
+        return self._app(scope, receive, send)

@@ -19,7 +19,7 @@ from llmfw.api.access.key_text import hashed
 from llmfw.api.access.keyring import Keyring
 from llmfw.api.access.limited_client import LimitedEngineClient
 from llmfw.api.access.redaction import Redaction
-from llmfw.api.access.scopes import guard_scope
+from llmfw.api.access.scopes import RouteScope
 from llmfw.api.access.tenant_loads import TenantLoads
 from llmfw.api.admin.access import AdminPaths, FromThisMachine
 from llmfw.api.for_plugins.client import CallerEngineClient
@@ -138,9 +138,8 @@ def _litestar(
         on_startup=[services.start],
         on_shutdown=[services.close],
         exception_handlers=EXCEPTION_HANDLERS,
-        middleware=[DefineMiddleware(QueryNames, strict=config.strict_params)],
+        middleware=[RouteScope, DefineMiddleware(QueryNames, strict=config.strict_params)],
         state=State({"bodies": BodyReader(limits), **state_for_plugins}),
-        guards=[guard_scope],
         request_max_body_size=limits.body_bytes,
         openapi_config=None,
         logging_config=None,

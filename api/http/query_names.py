@@ -29,12 +29,11 @@ class QueryNames:
         self._app = app
         self._strict = strict
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         """Handle one connection."""
         ignored = _unknown(scope) if scope.get("query_string") else []
         if not ignored:
-            await self._app(scope, receive, send)
-            return
+            return self._app(scope, receive, send)
         reported = report_ignored(ignored, self._strict)[IGNORED_HEADER].encode("latin-1")
 
         def reporting(message: Message) -> Awaitable[None]:
@@ -45,7 +44,7 @@ class QueryNames:
                 message["headers"] = [*kept, (name, b", ".join([*others, reported]))]
             return send(message)
 
-        await self._app(scope, receive, reporting)
+        return self._app(scope, receive, reporting)
 
 
 def _unknown(scope: Any) -> list[str]:

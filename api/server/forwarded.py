@@ -10,6 +10,7 @@ from __future__ import annotations
 import ipaddress
 import uuid
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, cast
 
 from litestar.types import ASGIApp, Receive, Scope, Send
@@ -87,6 +88,7 @@ def _with_client(headers: Any) -> Any:
     return changed
 
 
+@lru_cache(maxsize=1024)
 def _is_address(host: str) -> bool:
     try:
         address = ipaddress.ip_address(host)

@@ -26,8 +26,9 @@ def cycle() -> Node:
 @pytest.fixture(autouse=True)
 def thawed() -> Iterator[None]:
     """Undo what a test does, and freeze again what was: searching it would take a fifth of a second each time."""
-    had_frozen = gc.get_freeze_count() > 0
+    had_frozen, threshold = gc.get_freeze_count() > 0, gc.get_threshold()
     yield
+    gc.set_threshold(*threshold)
     gc.unfreeze()
     gc.enable()
     if had_frozen:
@@ -46,6 +47,14 @@ def test_later_cycles_are_collected() -> None:
     later = weakref.ref(cycle())
     gc.collect()
     assert later() is None
+
+
+def test_a_settled_process_collects_seldom() -> None:
+    garbage.settle()
+    before = [each["collections"] for each in gc.get_stats()]
+    kept = [cycle() for _ in range(garbage.YOUNG_OBJECTS // 10)]  # two objects each, and their dictionaries
+    assert [each["collections"] for each in gc.get_stats()] == before
+    del kept
 
 
 def test_imports_pause_collection_and_freeze_their_objects() -> None:
