@@ -8,7 +8,7 @@ ROUNDING = 1e-6
 
 
 class RateBucket:
-    """The part of an amount per minute that may be used now.
+    """How much of a limit per minute may be used now.
 
     The bucket is full at first, and fills at an even rate. It may fall below zero, because a request's output is
     known only while it runs; then nothing may start until it has filled again.

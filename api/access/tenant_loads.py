@@ -45,7 +45,7 @@ class TenantLoads:
             _shrink(self._noted, client.tenant)
 
     def of(self, tenant: str) -> TenantLoad | None:
-        """Return the load of a tenant under its present limits; None if it has none."""
+        """Return the load of a tenant under its present limits; None if it has no limits."""
         if self._limits_of(tenant) is None:
             self._loads.pop(tenant, None)
             return None

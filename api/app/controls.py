@@ -34,7 +34,7 @@ class ServerControls:
             self.certificate.read_again()
 
     def reloads(self) -> dict[str, Callable[[], Awaitable[None]]]:
-        """Return kind of file → function that rereads these files, or raises ConfigError."""
+        """Return functions that read files again, by kind of file. They raise ConfigError if a file is wrong."""
         found: dict[str, Callable[[], Awaitable[None]]] = {}
         if self.keys.has_files:
             found["API keys"] = self.keys.reload

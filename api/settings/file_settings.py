@@ -39,7 +39,7 @@ class FileSettings(msgspec.Struct, frozen=True, kw_only=True):
         return {option.key: option.value for option in self.component_options}
 
     def options_without(self, given: Iterable[str]) -> list[ComponentOption]:
-        """Return the options of components. Leaves out options that the caller gives under these keys."""
+        """Return the file's options of components, except those with these keys, which are given elsewhere."""
         overridden = set(map(unified, given))
         return [option for option in self.component_options if unified(option.key) not in overridden]
 

@@ -43,7 +43,7 @@ def extras_of(body: GenerationRequest, echo: str = "") -> Extras:
 
 
 def includes_usage(options: UsageOptions | None, field: str = "include_usage") -> bool:
-    """Return whether a field of `stream_options` is true."""
+    """Return whether the client has set this field of `stream_options` to true."""
     return options is not None and bool(getattr(options, field))
 
 

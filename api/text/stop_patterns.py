@@ -73,7 +73,7 @@ class StopAutomaton:
 
     Attributes:
         first: states that read the first character of a match.
-        ends: pairs of states that read the last character of a match, and the pattern's label.
+        ends: for each pattern, a pair: the states that read the last character of a match, and the label.
 
     Raises:
         PatternError: a pattern is invalid, matches the empty text, has too many states, or has features that

@@ -45,7 +45,7 @@ def choices_of(annotation: Any) -> tuple[Any, ...]:
 
 @cache
 def kind_of(annotation: Any) -> Any:
-    """Return the type of `msgspec.inspect` for an annotation, without None."""
+    """Return msgspec's description of an annotation; of `X | None`, that of X."""
     info: Any = types.type_info(annotation)
     rest = [each for each in getattr(info, "types", ()) if not isinstance(each, types.NoneType)]
     return rest[0] if len(rest) == 1 else info

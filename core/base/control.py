@@ -253,7 +253,7 @@ class AdapterInfo(msgspec.Struct, frozen=True, omit_defaults=True):
         path: folder from which the adapter was read.
         version: number of its load, unique in the engine's process.
         state: whether the adapter is being loaded, takes requests, ends its last requests, or failed to load.
-        rank: its highest rank.
+        rank: largest rank of its matrices.
         digest: hash of its files.
         num_requests: number of open requests that use the adapter.
         error: why the adapter could not be loaded.

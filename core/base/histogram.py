@@ -17,7 +17,7 @@ CALL_BOUNDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 
 
 
 class Histogram(msgspec.Struct, array_like=True):
-    """Durations since start, by size.
+    """The number of durations of each size since the process started.
 
     Attributes:
         bounds: upper bounds in seconds, ascending. A duration counts in the first bucket whose bound it does

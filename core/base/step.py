@@ -101,7 +101,9 @@ class RowCounts(msgspec.Struct, frozen=True):
 
 
 class RowTokens(msgspec.Struct, frozen=True):
-    """All known tokens of a sequence with a logits processor that needs them, sent as `RowCounts` are.
+    """All tokens so far of a sequence whose logits processor needs them.
+
+    Sent when the sequence gets a row, and when tokens were appended without sampling.
 
     Attributes:
         row: row of the page table.

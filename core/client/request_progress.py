@@ -13,7 +13,7 @@ from llmfw.core.base.seeds import derive_seed
 
 
 class Continuations:
-    """Lets engines continue requests of other engines: draws a seed for each request that has no seed.
+    """Gives each request without a seed one, so that another engine can continue it with the same tokens.
 
     Args:
         random_seed: seed from which the others are derived (`--random-seed`).

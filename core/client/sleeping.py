@@ -49,7 +49,9 @@ class EngineSleep:
         return None if open_whole_request() in self._begun else self.refusal
 
     def note_start(self) -> WholeRequest | None:
-        """Note that a live request is sent to the engine. A sleep waits for the end of its client request.
+        """Note that a live request is sent to the engine.
+
+        The engine does not fall asleep before the whole client request has ended.
 
         Returns:
             The whole client request; None if there is none.

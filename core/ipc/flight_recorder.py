@@ -35,7 +35,7 @@ class FlightFiles(msgspec.Struct, frozen=True):
     Attributes:
         steps: ring of the last steps.
         log: ring of the last log lines.
-        stacks: file of zeros, whose beginning the stacks replace.
+        stacks: file of zeros. A dump of the threads' stacks is written over its beginning.
         keeps_messages: whether log lines have their texts, which may quote a request.
     """
 

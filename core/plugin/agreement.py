@@ -25,7 +25,7 @@ Compare = Callable[[Mapping[str, Any], Any], None]
 
 
 def agreement_of(declared: FunctionType, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Check | None:
-    """Return a check of the value that one call of a store's method returns.
+    """Return a function that checks what one call of a store's method returns.
 
     Args:
         declared: the method in the interface.

@@ -24,8 +24,8 @@ NOT_FINITE = EngineError("the model computed NaN or infinity for this request; t
 def kept_tokens(plan: BatchPlan, token_ids: Sequence[int]) -> list[Sequence[int]]:
     """Return the sampled tokens to keep from a plan with drafts, as a list for each sequence that samples.
 
-    A sequence's list starts with the token sampled after its last known token. For each drafted token before
-    the first wrong one, the list has one more token.
+    A sequence's list starts with the token sampled after its last known token. Then follow the tokens that were
+    sampled after each drafted token, up to the first wrong one.
     """
     kept, first = [], 0
     for p in plan.parts:

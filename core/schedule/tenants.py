@@ -74,7 +74,7 @@ class Tenants:
     def charge(self, tenants: Ints, weights: Floats | float) -> None:
         """Add weights to the counters of these tenants. A tenant's number may occur more than once.
 
-        Does nothing while only one number is assigned, because no other counter exists for comparison.
+        Does nothing while there is one tenant, whose counter is compared with no other.
         """
         if len(self._names) > 1:
             each = np.broadcast_to(np.asarray(weights, dtype=np.float64), tenants.shape)

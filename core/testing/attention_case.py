@@ -216,7 +216,7 @@ class AttentionCase:
         )
 
     def follow(self, earlier: AttentionCase) -> None:
-        """Become a later step of another case with as many pages and rows.
+        """Turn this case into a later step of `earlier`, which has the same numbers of pages and rows.
 
         From now on, both cases share one storage and one page table, which hold the data of this case.
         """

@@ -90,7 +90,7 @@ class FileListingTests(StoreTests[FileStore]):
 
     @on_a_loop
     async def test_long_listings_are_complete(self, open_store: OpenFiles, tmp_path: Path) -> None:
-        """Holds for 150 files, if `limit` allows a list of this length."""
+        """A list has all of 150 files, if `limit` allows that many."""
         async with opened(open_store, tmp_path) as store:
             names = [f"file-{number:03}" for number in range(MANY)]
             for name in names:

@@ -23,11 +23,8 @@ BYTES_MEAN = 256.0
 def score_factors(layer: LayerSpec, key_scale: float = 1.0) -> tuple[float, float]:
     """Return the kernels' `scale` and `cap`, both multiplied by log2(e).
 
-    `scale` is the factor of query·key; with a soft cap c, it includes the factor 2/c. `cap` is the soft cap;
-    0.0: none.
-
-    With a soft cap c, the kernels compute c·tanh(s/c) as c - 2c / (1 + e^(2s/c)). `key_scale` is the factor
-    of the stored keys.
+    With a soft cap c, the kernels compute c·tanh(s/c) as c - 2c / (1 + e^(2s/c)). So `scale`, the factor of
+    query·key, then includes 2/c. `cap` is the soft cap; 0.0: none. `key_scale` is the factor of the stored keys.
     """
     scale = layer.scale * key_scale
     if layer.softcap is None:

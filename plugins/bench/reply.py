@@ -15,7 +15,7 @@ class Reply:
     Attributes:
         wanted: number of output tokens asked for.
         turn: index of the request in its conversation, from 0.
-        due: time at which the request should have been sent; None: when another request had ended.
+        due: time for which the request was planned; None: it was sent as soon as another one had ended.
         started, ended: times at which the request was sent and the reply's last byte arrived.
         times: arrival times of the events that contain text.
         text: text of the whole reply.

@@ -213,7 +213,7 @@ class Meter:
         return value
 
     def touch(self, value: Any) -> int:
-        """Count the traversal of a value and everything nested in it; return its weight."""
+        """Charge for reading a value with everything nested in it; return the value's weight."""
         if isinstance(value, str):
             self.tick(1 + (len(value) >> 8))
             return len(value)

@@ -34,7 +34,7 @@ class PromptLookup(Drafter):
 
         Attributes:
             min_ngram: shortest match for which tokens are drafted.
-            max_ngram: length from which on matches count as equally good; the latest of them is used.
+            max_ngram: matches of at least this length are equally good; the latest of them is used.
         """
 
         min_ngram: Annotated[int, msgspec.Meta(ge=1)] = 3

@@ -161,7 +161,7 @@ def _check_guess(model: str, module: PreTrainedModel) -> None:
 
 
 def max_length(config: EngineConfig, module: PreTrainedModel, meant: int | None) -> int:
-    """Return the length of the longest sequence in tokens.
+    """Return the maximum number of tokens of a sequence.
 
     Args:
         meant: maximum that the model's other files specify; None: none.

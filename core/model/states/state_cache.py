@@ -36,7 +36,7 @@ class StateCache(Cache):  # type: ignore[misc]
         return found
 
     def has_previous_state(self, layer_idx: int | None = None, state_idx: int | None = None) -> bool:
-        """Return whether the sequences continue."""
+        """Return whether the step's sequences have states of earlier steps."""
         return self._layer.continues
 
     def is_recording_past(self, layer_idx: int) -> bool:

@@ -26,10 +26,10 @@ TOLERANCES = {torch.float64: 1e-6, torch.float32: 1e-3, torch.float16: 0.1, torc
 
 
 class AdapterTrial:
-    """Logits of a model before it is adapted.
+    """Keeps a model's logits for one sequence, to compare them with those of the adapted model.
 
-    The sequence is longer than the windows that the config names, up to `MAX_WINDOW`, unless the model's limit is
-    shorter.
+    The sequence is longer than the windows that the config names, as far as `MAX_WINDOW` and the model's limit
+    allow.
 
     Args:
         model: the model as transformers has loaded it, with eager attention.

@@ -126,7 +126,7 @@ class SnapshotCache(RadixCache):
         return self.slots.reserve()
 
     def num_saved(self, node: CacheNode, num_tokens: int) -> int:
-        """Return the number of tokens that a snapshot at the end of a node saves, beyond snapshots above it.
+        """Return how many tokens a snapshot at the end of a node saves: those since the nearest snapshot above.
 
         Args:
             num_tokens: number of tokens from the root to the end of the node.

@@ -108,7 +108,7 @@ def pivots_kernel(
     CHUNKS: tl.constexpr,
     SAMPLE: tl.constexpr,
 ):
-    """Write the softmax and the points of a row into its record, and set sums to 0. Grid: (rows,)."""
+    """Begin a row's record: its softmax, the points that divide its probabilities, and sums of 0. Grid: (rows,)."""
     row = tl.program_id(0).to(tl.int64)
     record = records + row * ROW_WORDS
     most, likeliest = normalizer(largest, total, row, num_chunks, CHUNKS)
