@@ -86,8 +86,8 @@ class ApiKey:
             with serving_client(known.tenant, known.scopes):
                 await self._app(scope, receive, send)
         elif kind == "http":
-            if given and not refusal and self._others is not None:
-                refusal = NOT_ACCEPTED
+            if not refusal and self._others:
+                refusal = NOT_ACCEPTED if given else _needed(self._others)
             await _send_401(send, scope["path"], bool(given), refusal)
         else:
             await send({"type": "websocket.close", "code": 1008, "reason": "invalid API key"})
@@ -133,6 +133,12 @@ def _body_401(path: str, message: str) -> AnthropicError | ErrorBody:
     if path.startswith("/v1/messages"):
         return AnthropicError(AnthropicErrorDetail("authentication_error", message))
     return ErrorBody(ErrorDetail(message=message, type="invalid_request_error", code="invalid_api_key"))
+
+
+def _needed(others: Authenticators) -> str:
+    """Return the refusal of a request without credentials."""
+    names = " or ".join(repr(name) for name in others.header_names())
+    return f"credentials are needed; send them in the header {names}, as the server's operator says"
 
 
 async def _send_error(send: Send, kind: str, path: str, error: Exception) -> None:

@@ -55,6 +55,13 @@ class Authenticators:
         self._authenticators = authenticators
         self._timeout_s = timeout_s
 
+    def __bool__(self) -> bool:
+        return bool(self._authenticators)
+
+    def header_names(self) -> list[str]:
+        """Return the names of the headers that any of them reads, sorted."""
+        return sorted({name for each in self._authenticators for name in each.component.header_names})
+
     async def ask(self, headers: Iterable[tuple[bytes, bytes]]) -> Known | Refusal | None:
         """Return the client that sent these headers, a refusal, or None if no authenticator knows the client.
 

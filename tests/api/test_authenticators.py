@@ -281,6 +281,14 @@ def test_an_expired_answer_is_asked_again(served: Served, odd: InUse) -> None:
     assert component.asked == before + 3
 
 
+def test_a_request_without_credentials_learns_the_headers(served: Served) -> None:
+    reply = httpx.post(served.url + "/v1/completions", json=BODY)
+    assert reply.status_code == 401
+    assert (
+        "credentials are needed; send them in the header 'authorization'" in reply.json()["error"]["message"]
+    )
+
+
 def test_without_keys_nobody_unknown_passes(tmp_path: Any) -> None:
     options: dict[str, Any] = {
         "authenticators": "odd",
