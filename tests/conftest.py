@@ -21,6 +21,7 @@ from hypothesis import settings
 
 from llmfw.core.imports.postponed import postpone
 
+from .brief_reports import BriefReports, are_enough
 from .garbage import freeze_if_many
 from .length import LENGTH
 from .processor_time import MAX_S, ProcessorTime
@@ -44,6 +45,8 @@ def pytest_configure(config: pytest.Config) -> None:
     """Measure the tests' processor time, and let the few tests of Anthropic's client import it: that takes a second."""
     postpone("anthropic", _mock_name=None)  # pytest asks for this name of all that it finds in a file
     config.pluginmanager.register(ProcessorTime(MAX_S))
+    if are_enough(config):
+        config.pluginmanager.register(BriefReports())
 
 
 @pytest.fixture(autouse=True)

@@ -29,6 +29,7 @@ MASKS = f"{COMPILER}._trace_wrapped_higher_order_op"
 UTILS = "transformers.utils"
 UNUSED = ("scipy",)
 """Libraries that models need only for losses."""
+_is_claimed = False
 
 
 def postpone_index() -> None:
@@ -68,6 +69,18 @@ def import_modeling() -> None:
     with _one_device() if is_first else contextlib.nullcontext():
         import transformers.modeling_layers
         import transformers.models.auto.modeling_auto  # noqa: F401
+
+
+def claim_process() -> None:
+    """Allow `import_processors` to leave out modules. Call this in a process that runs only llmfw's code and plugins."""
+    global _is_claimed
+    _is_claimed = True
+
+
+def import_processors() -> None:
+    """Import what processors of images need as `import_modeling` does, if `claim_process` was called; else, do nothing."""
+    if _is_claimed:
+        import_modeling()
 
 
 def _is_plain() -> bool:

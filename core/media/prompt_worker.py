@@ -17,6 +17,7 @@ import msgspec
 from llmfw.core.base.described import described
 from llmfw.core.base.errors import LLMFWError, RequestError
 from llmfw.core.base.image import image_of
+from llmfw.core.imports.hf import claim_process
 from llmfw.core.interfaces.media_processor import MediaProcessor
 from llmfw.core.ipc.fork_server import connected
 from llmfw.core.ipc.resource_limits import limited
@@ -90,6 +91,7 @@ def build(setup: Setup) -> MediaProcessor:
 def main() -> None:
     """Run the process; the argument before the last one is a `Setup` in JSON."""
     server = connected()
+    claim_process()
     try:
         processor = build(msgspec.json.decode(sys.argv[-2], type=Setup))
     except LLMFWError as error:

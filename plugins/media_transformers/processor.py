@@ -9,6 +9,11 @@ from typing import Any
 
 import numpy as np
 import PIL.Image
+
+from llmfw.core.imports.hf import import_processors
+
+import_processors()  # before the first import of transformers
+
 from transformers.models.auto.configuration_auto import AutoConfig
 
 from llmfw.core import Image, MediaArray, MediaProcessor, MediaPrompt, MediaSpan, ModelError, RequestError

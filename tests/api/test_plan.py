@@ -226,6 +226,7 @@ def test_layers_with_a_window_are_noted(tmp_path):
     assert note.startswith("5 of 6 layers attend to the last 24 tokens only; llmfw stores")
 
 
+@pytest.mark.usefixtures("counted_here")
 def test_weights_of_images_are_counted_and_noted(tmp_path):
     tiny_config("llava").save_pretrained(tmp_path)
     planned = found(tmp_path, "--device", "l40s")

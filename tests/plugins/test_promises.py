@@ -5,8 +5,10 @@ for all. (Stores of files and batches, attention backends, module passes, polici
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
+import msgspec
 import pytest
 
 from llmfw.core.base.about import DISTRIBUTION
@@ -18,6 +20,11 @@ from llmfw.core.plugin.plugins import load_plugins
 from llmfw.core.plugin.registry import Entry
 from llmfw.core.testing import ChatTemplateTests, GrammarBackendTests, ModelSourceTests, ResponseStoreTests
 
+from ..length import of_length
+
+MOST_STEPS = 30_000_000
+"""What the kit's costly sources take at least."""
+
 
 def bundled(kind: str) -> list[Entry]:
     return [entry for entry in load_plugins().registry.entries(kind) if entry.distribution == DISTRIBUTION]
@@ -28,6 +35,21 @@ class TestBundledChatTemplates(ChatTemplateTests):
     def template(self, request: pytest.FixtureRequest) -> type[ChatTemplate]:
         kind: type[ChatTemplate] = request.param.load()
         return kind
+
+    @pytest.fixture
+    def early(self, template: type[ChatTemplate]) -> type[ChatTemplate]:
+        """The template; in short length it stops a rendering after a tenth of the steps, and the same code counts them."""
+        if (limits := getattr(template, "limits", None)) is None:
+            return template
+        assert limits.steps <= MOST_STEPS
+        steps = of_length(limits.steps // 10, limits.steps)
+        return type(template.__name__, (template,), {"limits": msgspec.structs.replace(limits, steps=steps)})
+
+    @pytest.mark.usefixtures("of_jinja")
+    def test_a_costly_source_is_stopped(
+        self, early: type[ChatTemplate], special_tokens: Mapping[str, str]
+    ) -> None:
+        super().test_a_costly_source_is_stopped(early, special_tokens)
 
 
 class TestBundledGrammarBackends(GrammarBackendTests):

@@ -16,7 +16,8 @@ from pathlib import Path
 import openai
 import pytest
 
-from ..crash.server import ServerProcess
+from ..crash.server import ServerProcess, echo_server
+from ..length import LENGTH
 from .notebook import run_cells
 from .stand_ins import sglang_modules
 
@@ -33,9 +34,13 @@ BATCHES = {
 """For each notebook the sizes of its batches, and how they end."""
 QUICK = ("2025_05_22",)
 """What `make test` runs: each notebook waits for its batches for ten seconds."""
+MODEL = "echo" if LENGTH == "short" else "demo"
+"""What is served: cells depend on the server, and only the batch that is cancelled on a model that takes its time."""
+THINKS = "{% if enable_thinking %}<think>Hm.</think>{% endif %}{{ messages[-1].content }}"
+"""A chat template that makes the echo engine think, if asked to, and answer with the last message's text."""
 MODELS = ("meta-llama/Meta-Llama-3.1-8B-Instruct", "qwen/qwen2.5-0.5b-instruct", "QwQ/Qwen3-32B-250415")
 TIMEOUT_S = 300.0
-SHORTER_S = {3: 0.3, 10: 2.0}
+SHORTER_S = {3: 0.3, 10: 1.0}
 """What the notebooks sleep between two looks at a batch, and before the first, and how long they sleep here."""
 
 pytestmark = pytest.mark.slow
@@ -43,8 +48,14 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    # On a GPU the demo model would be through with a batch before a notebook cancels it.
-    with ServerProcess(tmp_path_factory.mktemp("server"), "--device", "cpu") as server:
+    folder = tmp_path_factory.mktemp("server")
+    if MODEL == "echo":
+        (template := folder / "thinks.jinja").write_text(THINKS)
+        made = echo_server(folder, "--chat-template", str(template), "--reasoning-parser", "qwen3")
+    else:
+        # On a GPU the demo model would be through with a batch before a notebook cancels it.
+        made = ServerProcess(folder, "--device", "cpu")
+    with made as server:
         yield server
         assert "Traceback" not in server.log.read_text()
 
@@ -80,7 +91,7 @@ def test_every_notebook_runs_and_completes_its_batches(
     name: str, server: ServerProcess, sdk: openai.OpenAI
 ) -> None:
     changes = {"http://127.0.0.1:30000": server.url, "http://localhost:30000": server.url}
-    changes |= dict.fromkeys(MODELS, "demo")
+    changes |= dict.fromkeys(MODELS, MODEL)
     earlier = {batch.id for batch in sdk.batches.list()}
     run_cells(NOTEBOOKS / f"{name}.py", changes)
     made = [ended(sdk, batch.id) for batch in sdk.batches.list() if batch.id not in earlier]

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from llmfw.core.imports import hf
+
 from ..engine.generation.tiny_models import SERVABLE, save_random_model
 
 HEAVY = (
@@ -74,6 +76,32 @@ def test_heavy_modules_run_only_when_used(fresh_python: Callable[..., str]) -> N
         BUILT + f"print([name for name in {HEAVY} if has_run(name)])" + POSTPONED
     ).splitlines()
     assert lines[-4:] == ["[]", "[9.0, 9.0] 2 torch._dynamo", "llama transformers.models", "2"]
+
+
+PROCESSORS = """
+from llmfw.core.imports import hf
+from llmfw.core.imports.postponed import has_run
+hf.claim_process()
+import llmfw.plugins.media_transformers.processor
+print([name for name in ("torch._dynamo", "scipy", "transformers") if has_run(name)])
+"""
+
+
+def test_only_a_claimed_process_leaves_modules_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A user's own process, which may serve a model, too, has all of transformers."""
+    called: list[int] = []
+    monkeypatch.setattr(hf, "_is_claimed", False)
+    monkeypatch.setattr(hf, "import_modeling", lambda: called.append(1))
+    hf.import_processors()
+    assert called == []
+    hf.claim_process()
+    hf.import_processors()
+    assert called == [1]
+
+
+@pytest.mark.long
+def test_image_processors_run_no_heavy_modules(fresh_python: Callable[..., str]) -> None:
+    assert fresh_python(PROCESSORS) == "[]\n"
 
 
 @pytest.mark.long

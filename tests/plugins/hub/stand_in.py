@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from ...doubles.scripted_server import STOPS_WITHIN_S
+
 COMMIT = "c0ffee" * 6 + "c0ff"
 BIG = 100  # bytes from which a file has a checksum
 
@@ -104,7 +106,7 @@ def hub(files: dict[str, bytes]) -> Iterator[Hub]:
             pass
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever)
+    thread = threading.Thread(target=server.serve_forever, args=(STOPS_WITHIN_S,))
     thread.start()
     state.url = f"http://127.0.0.1:{server.server_port}"
     try:

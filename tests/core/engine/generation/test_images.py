@@ -206,7 +206,8 @@ def test_decode_steps_with_images_are_captured(served: Served) -> None:
     """Steps of single tokens replay graphs, with the positions of the sequences' images."""
     prompts = [served.prompt(seed, 1 + seed % 2) for seed in range(5)]
     requests = [served.request(str(i), *prompt) for i, prompt in enumerate(prompts)]
-    settings = {"dtype": "float32", "device": "cpu", "attention": "static", "context_length": 1024}
+    settings = {"dtype": "float32", "device": "cpu", "attention": "static", "context_length": 256}
+    settings["cuda_graph_max_bs"] = len(requests)  # each size is captured by a run of the model
     replayed: list[int] = []
     engine = build_generation_engine(
         EngineConfig(model=str(served.folder), grammar="none", **settings),  # type: ignore[arg-type]
