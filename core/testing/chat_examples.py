@@ -10,6 +10,7 @@ SAID = [{"role": "user", "content": " one two\tthree\n"}, {"role": "assistant", 
 RENDERED = {
     "{{ '{0.__class__}'.format(1) }}{{ '{a.__class__}'.format_map({'a': 1}) }}{{ '%s' | attr('__class__') }}": "",
     "{{ 'a' * 3 }}{{ 3 * 'b' }}{{ [1] * 2 }}{{ 2 * 3 }}": "aaabbb[1, 1]6",
+    "{{ 1000000 * 1000000 }} {{ 3 * 1.5 }} {{ 9 ** 20 * 7 }}": f"1000000000000 4.5 {9**20 * 7}",
     "{{ 2 ** 5 }} {{ 7 // 2 }} {{ 7 % 4 }} {{ 7 / 2 }} {{ -3 | abs }}": "32 3 3 3.5 3",
     "{{ 'a' ~ 1 ~ none }}{{ 'a' + 'b' }}{{ [1] + [2] }}": "a1Noneab[1, 2]",
     "{{ '%s-%03d' % ('a', 7) }} {{ '%s' | format('b') }} {{ '%5.2f' | format(1.234) }}": "a-007 b  1.23",
@@ -151,6 +152,9 @@ MODERATE = {
     "{% macro m(n) %}{% if n %}{{ m(n - 1) }}x{% endif %}{% endmacro %}{{ m(50) }}": "x" * 50,
     "{% set t = 'x' * 9000 %}{% for i in range(900) %}{{ t.strip('x') }}{{ 'y' in t }}{% endfor %}": "False"
     * 900,
+    "{% set t = 'x' * 9000 ~ '%s' %}{% for i in range(300) %}{{ (t % i) | length > 9000 }}{% endfor %}": "True"
+    * 300,
+    "{{ [1, 2, 3] | batch(2, 99999) | list }} {{ [1] | slice(2, 99999) | list }}": "[[1, 2], [3, 99999]] [[1], [99999]]",
     "{{ strftime_now('%%' * 400) }}": "%" * 400,
     "{{ 'a' + 'b' + 'c' + 'd' + 'e' + 'f' + 'g' + 'h' + 'i' + 'j' + 'k' }}": "abcdefghijk",
 }

@@ -11,12 +11,12 @@ from llmfw.core.client.observers import Observers
 
 
 def test_without_observers_the_client_is_the_engine_s() -> None:
-    client = cast(Any, object())
+    client = cast("Any", object())
     assert observed(client, Observers(), "model") is client
 
 
 def test_without_middleware_the_application_stays() -> None:
-    app = cast(Any, object())
+    app = cast("Any", object())
     assert all(wrapped(app, (), outside_checks=outside) is app for outside in (True, False))
 
 
