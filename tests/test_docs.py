@@ -70,8 +70,17 @@ def test_each_section_shows_a_tested_scaffold_example():
 @pytest.mark.parametrize("name", HOOKS)
 def test_each_section_says_when_and_where_it_runs(name):
     section = section_of(name)
-    assert "\n| when | process and thread | how often | what a raise costs |\n" in section
+    _, heading, rest = section.partition("\n| when | process and thread | how often | what a raise costs |\n")
+    assert heading
     assert " may keep " in section
+    rows = [line.strip("|").split("|") for line in rest.partition("\n\n")[0].splitlines()[1:]]
+    assert rows
+    for row in rows:
+        assert len(row) == 4
+        assert all(cell.strip() for cell in row)
+    places = [row[1].strip() for row in rows]
+    assert all("process" in place or "the same" in place or "child" in place for place in places), places
+    assert "process" in places[0]
 
 
 def test_every_interface_is_shown_completely():

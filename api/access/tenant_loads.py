@@ -22,8 +22,7 @@ class TenantLoads:
 
     The limits of a tenant with API keys are those of its keys now. The limits of a tenant of an authenticator
     are the limits of its last principal. They also apply to its batches and background responses, which have
-    no credentials. A server that has just started does not know these limits until the tenant sends a
-    request.
+    no credentials. A server that has just started knows those of tenants with unfinished batches (`recall`).
 
     Args:
         keys: the server's keys.
@@ -33,16 +32,23 @@ class TenantLoads:
     def __init__(self, keys: Keyring, clock: Callable[[], float] = time.monotonic) -> None:
         self._keys = keys
         self._clock = clock
-        self._noted: OrderedDict[str, TenantLimits] = OrderedDict()
+        self._noted: OrderedDict[str, TenantLimits | None] = OrderedDict()
         self._loads: OrderedDict[str, TenantLoad] = OrderedDict()
 
     def note(self, client: Known) -> None:
-        """Record the limits that an authenticator gives a client."""
-        if client.limits is None:
-            self._noted.pop(client.tenant, None)
-        else:
-            self._noted[client.tenant] = client.limits
-            _shrink(self._noted, client.tenant)
+        """Record the limits that an authenticator gives a client; None is recorded, too."""
+        self._noted[client.tenant] = client.limits
+        _shrink(self._noted, client.tenant)
+
+    def noted(self, tenant: str) -> TenantLimits | None:
+        """Return the limits that an authenticator has given a tenant; None if there are none."""
+        return self._noted.get(tenant)
+
+    def recall(self, tenant: str, limits: TenantLimits | None) -> None:
+        """Give a tenant the limits that it had before a restart, unless an authenticator has named it since."""
+        if limits is not None and tenant not in self._noted:
+            self._noted[tenant] = limits
+            _shrink(self._noted, tenant)
 
     def of(self, tenant: str) -> TenantLoad | None:
         """Return the load of a tenant under its present limits; None if it has no limits."""

@@ -109,7 +109,7 @@ def create_app(
     loads = TenantLoads(controls.keys)
     client = observed(LimitedEngineClient(client, loads), extensions.observers, config.served_model_name)
     client = KeyCaches(client) if config.prefix_cache_scope == "key" else client
-    services = Services(client, components, stores, config, controls.keys, loads.ready)
+    services = Services(client, components, stores, config, controls.keys, loads)
     controls.drain.add(services)
     http = HTTPRequests()
     images = services.vision.reader.counts if services.vision is not None else None

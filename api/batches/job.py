@@ -93,6 +93,7 @@ class Job:
             if reason := blame.why_abandoned(record):
                 await self._move(record, states.abandoned(record, _now(), reason))
             else:
+                self._context.tenants.recall(record.tenant, record.limits)
                 await self._steps[record.status](record)
         except StorageError as error:
             await self._backoff.wait(error)

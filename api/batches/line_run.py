@@ -123,7 +123,7 @@ class LineRun:
                 async for number, raw in lines:
                     if number not in done:
                         await self._buffer.healthy()
-                        await self._context.pace(self._record.tenant)
+                        await self._context.tenants.ready(self._record.tenant)
                         if number not in guilty:
                             await flight.send(self._answer(number, raw))
                         elif not guilty[number]:

@@ -23,12 +23,13 @@ from llmfw.core.base.ids import sortable_id
 from llmfw.core.client.client import EngineClient
 from llmfw.core.interfaces.batch_store import BatchRecord, BatchStore
 from llmfw.core.interfaces.file_store import FileStore
+from llmfw.core.interfaces.tenant_limits import TenantLimits
 
 from .completion_window import window_seconds
 from .counts import BatchCounts
 from .endpoints import Answering, Endpoints
 from .job import log_change
-from .job_context import JobContext, Pace, no_pace
+from .job_context import JobContext, LimitedTenants, UnlimitedTenants
 from .runner import BatchRunner, unfinished
 from .states import cancelling, may_be_cancelled
 from .view import view
@@ -52,6 +53,7 @@ class BatchService:
         deleting: lock held while an input file is looked up and its job is created. Code that deletes files
             holds the same lock.
         counts: counts the jobs and lines that have ended in this process.
+        tenants: limits of the tenants, which new jobs keep for a later server; None: there are none.
     """
 
     def __init__(
@@ -63,6 +65,7 @@ class BatchService:
         ownership: Ownership,
         deleting: asyncio.Lock | None = None,
         counts: BatchCounts | None = None,
+        tenants: LimitedTenants | None = None,
     ) -> None:
         self.counts = counts or BatchCounts()
         self._files = files
@@ -70,6 +73,7 @@ class BatchService:
         self._endpoints = endpoints
         self._runner = runner
         self._ownership = ownership
+        self._tenants = tenants or UnlimitedTenants()
         self._deleting = deleting or asyncio.Lock()
 
     async def start(self) -> None:
@@ -93,7 +97,8 @@ class BatchService:
         check_path_scope(body.endpoint)
         seconds = window_seconds(body.completion_window)
         _check_metadata(body.metadata or {})
-        record = _record(body, seconds, self._ownership.tenant)
+        tenant = self._ownership.tenant
+        record = _record(body, seconds, tenant, self._tenants.noted(tenant))
         async with self._deleting:
             await self._check_input(body.input_file_id)
             await self._batches.create(record)
@@ -177,7 +182,7 @@ def open_batches(
     ownership: Ownership,
     deleting: asyncio.Lock | None = None,
     folder: Path | None = None,
-    pace: Pace = no_pace,
+    tenants: LimitedTenants | None = None,
 ) -> BatchService:
     """Return a batch service with its own runner. The caller must start and close it.
 
@@ -188,9 +193,10 @@ def open_batches(
         limits: limits on the size and structure of each line.
         ownership, deleting: as in `BatchService`.
         folder: folder of the work marks, which reveal lines that crash the server; None: no marks are stored.
-        pace: as in `JobContext`.
+        tenants: limits of the tenants; None: there are none.
     """
     endpoints = Endpoints(answering, strict=strict)
+    tenants = tenants or UnlimitedTenants()
     context = JobContext(
         files=files,
         batches=batches,
@@ -199,15 +205,15 @@ def open_batches(
         validating=asyncio.Semaphore(VALIDATING),
         running=asyncio.Semaphore(RUNNING),
         marks=WorkMarks(folder),
-        pace=pace,
+        tenants=tenants,
         limits=limits,
         retry_s=RETRY_S,
     )
     runner = BatchRunner(context, client.stats)
-    return BatchService(files, batches, endpoints, runner, ownership, deleting, context.counts)
+    return BatchService(files, batches, endpoints, runner, ownership, deleting, context.counts, tenants)
 
 
-def _record(body: CreateBatchRequest, seconds: int, tenant: str) -> BatchRecord:
+def _record(body: CreateBatchRequest, seconds: int, tenant: str, limits: TenantLimits | None) -> BatchRecord:
     """Return the record of a new job. Its deadline is `seconds` from now."""
     now, expires_after = int(time.time()), body.output_expires_after
     return BatchRecord(
@@ -221,6 +227,7 @@ def _record(body: CreateBatchRequest, seconds: int, tenant: str) -> BatchRecord:
         output_expires_after=None if expires_after is None else expires_after.seconds,
         metadata=body.metadata,
         tenant=tenant,
+        limits=limits,
     )
 
 

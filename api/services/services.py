@@ -17,7 +17,7 @@ from llmfw.api.admin.replicas import ReplicaService
 from llmfw.api.admin.service import AdminService
 from llmfw.api.anthropic.service import MessageService
 from llmfw.api.batches.deferring import DeferringClient
-from llmfw.api.batches.job_context import Pace, no_pace
+from llmfw.api.batches.job_context import LimitedTenants
 from llmfw.api.batches.service import open_batches
 from llmfw.api.chat.service import ChatService
 from llmfw.api.completions.service import CompletionService
@@ -141,7 +141,7 @@ class Services:
         components: the model's components.
         stores: opened stores; `close` closes them.
         keys: API keys of the clients; None: no keys.
-        pace: as in `open_batches`.
+        tenants: as in `open_batches`.
 
     Attributes:
         live: services that answer live requests. Batches have separate services, whose requests are
@@ -156,7 +156,7 @@ class Services:
         stores: Stores,
         config: ServerConfig,
         keys: Keyring | None = None,
-        pace: Pace = no_pace,
+        tenants: LimitedTenants | None = None,
     ) -> None:
         self._ownership = Ownership(keys, config.adopt_unowned)
         self._keys = keys
@@ -194,7 +194,7 @@ class Services:
             deleting=self.files.deleting,
             ownership=self._ownership,
             folder=stores.folder,
-            pace=pace,
+            tenants=tenants,
         )
 
     async def start(self) -> None:

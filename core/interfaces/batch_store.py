@@ -12,6 +12,8 @@ from pathlib import Path
 
 import msgspec
 
+from .tenant_limits import TenantLimits
+
 ENDED = frozenset({"completed", "failed", "expired", "cancelled"})
 """States of a finished job."""
 
@@ -70,6 +72,8 @@ class BatchRecord(msgspec.Struct, frozen=True, kw_only=True):
         num_completed, num_failed: number of lines with a result. The store counts them (`BatchResults.add`).
         tenant: tenant that owns the job: the name of the API key that created it; "" if it was created
             without a key. The lines of the job run as requests of this tenant.
+        limits: limits that an authenticator had given the tenant when the job was created; None: none, or those of an
+            API key. After a restart they hold for the tenant until its next request.
         line_crashes: lines without a result that a process was working on when it died, in ascending order.
         adapters: for each adapter that a line names, the hash of its files at the time when the input was
             validated: name → hash. Lines run only with adapters that still have this hash.
@@ -103,6 +107,7 @@ class BatchRecord(msgspec.Struct, frozen=True, kw_only=True):
     num_failed: int = 0
     metadata: Mapping[str, str] | None = None
     tenant: str = ""
+    limits: TenantLimits | None = None
     line_crashes: tuple[LineCrash, ...] = ()
     num_crashes: int = 0
     adapters: Mapping[str, str] = {}

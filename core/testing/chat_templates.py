@@ -256,6 +256,21 @@ class ChatTemplateTests(ChatSourceTests):
         found = outcome(built, messages)
         assert isinstance(found, str) or str(found), "the RequestError has no message"
 
+    def test_a_brief_rendering_equals_the_whole_one(self, built: ChatTemplate) -> None:
+        """Unless it is None, because rendering takes longer."""
+        for chat in (*CHATS.values(), *GIVEN, *WRONG):
+            for tools in ((), TOOLS):
+                whole = outcome(built, chat, tools=tools)
+                brief = outcome(built, chat, tools=tools, is_brief=True)
+                assert brief is None or str(brief) == str(whole)
+
+    @pytest.mark.parametrize("name", ["conversations", "chat_template", "source"])
+    def test_arguments_do_not_replace_the_template(self, built: ChatTemplate, name: str) -> None:
+        """A client's `chat_template_kwargs` may be refused or ignored, and change no message."""
+        said: Any = [{"role": "user", "content": "other text"}] if name == "conversations" else "other text"
+        prompt = outcome(built, CHATS["a question"], **{name: said})
+        assert isinstance(prompt, RequestError) or prompt == rendered(built, CHATS["a question"])
+
     def test_unknown_arguments_are_ignored(self, built: ChatTemplate) -> None:
         assert ASK["content"] in built.render([ASK], enable_thinking=False, no_such_argument=[1])
 
@@ -283,11 +298,19 @@ def rendered(template: ChatTemplate, chat: Sequence[Message], **kwargs: Any) -> 
     return found
 
 
-def outcome(template: ChatTemplate, chat: Sequence[Message], **kwargs: Any) -> str | RequestError:
-    """Return the prompt, or the RequestError that the template raised. Any other exception fails the test."""
+def outcome(
+    template: ChatTemplate, chat: Sequence[Message], *, is_brief: bool = False, **kwargs: Any
+) -> str | RequestError | None:
+    """Return the prompt, or the RequestError that the template raised. Any other exception fails the test.
+
+    Args:
+        is_brief: whether to render briefly, which may return None.
+    """
     try:
-        found = template.render(chat, **kwargs)
+        found = (template.render_briefly if is_brief else template.render)(chat, **kwargs)
     except RequestError as error:
         return error
+    if is_brief and found is None:
+        return None
     assert isinstance(found, str), f"render returned {type(found).__name__}, not a text"
     return found

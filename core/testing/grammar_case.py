@@ -17,6 +17,7 @@ from llmfw.core.interfaces.grammar import Grammar, GrammarBackend
 from llmfw.core.interfaces.tokenizer import Tokenizer
 
 WORDS = ("ye", "yes", "no", "tr", "tru", "true", "fa", "12", "34", '{"', '":', '"a', "ok")
+SPECIAL = "<|mark|>"  # a special token of the small vocabulary, in addition to the one that ends an output
 EXTRA = 9  # number of ids that the model's logits have in addition to the tokenizer's
 
 
@@ -91,28 +92,19 @@ SIMILAR = (
 )
 """Grammars that differ in case, in white space, or in the form of a letter."""
 
-BROKEN = (
-    GrammarSpec("regex", "("),
-    GrammarSpec("json_schema", "{"),
-    GrammarSpec("json_schema", '{"type": "no such type"}'),
-    GrammarSpec("ebnf", "start: ("),
-    GrammarSpec("structural_tag", "[]"),
-    GrammarSpec("structural_tag", '{"format": {"type": "or", "elements": []}}'),
-    GrammarSpec("structural_tag", '{"format": ' * 2_000),
-    GrammarSpec("structural_tag", '{"format": {"type": "const_string", "value": "\\ud800"}}'),
-    GrammarSpec("no_such_kind", "a"),
-)
-
 
 def small_tokenizer() -> Tokenizer:
-    """Return a tokenizer with a token for each byte and for some words. `</s>` ends an output."""
+    """Return a tokenizer with a token for each byte and for some words, and two special tokens.
+
+    `</s>` ends an output. `SPECIAL` has no meaning.
+    """
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     pieces = dict.fromkeys([*alphabet, *(word[:end] for word in WORDS for end in range(2, len(word) + 1))])
     merges = [(piece[:-1], piece[-1]) for piece in pieces if len(piece) > 1]
     backend = tokenizers.Tokenizer(models.BPE({piece: i for i, piece in enumerate(pieces)}, merges))
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     backend.decoder = decoders.ByteLevel()
-    backend.add_special_tokens(["</s>"])
+    backend.add_special_tokens(["</s>", SPECIAL])
     return Tokenizer(backend, eos_token_ids=(len(pieces),))
 
 
@@ -193,6 +185,23 @@ class GrammarCase:
             states.append(state)
             tokens.append(token)
         return states, None
+
+    def num_hastened(self, grammar: Grammar, seed: int, limit: int) -> int:
+        """Return the number of tokens until an output ends whose masks are hastened; `limit` if it does not end.
+
+        Draws each token from what the hastened mask leaves, and takes the end as soon as it is allowed.
+        """
+        draw, state = random.Random(seed), grammar.copy()
+        for number in range(limit):
+            [mask] = self.masks([state])
+            self.backend.hasten(mask)
+            bits = np.unpackbits(mask.view(np.uint8), bitorder="little")
+            choices = np.flatnonzero(bits).tolist()
+            if self.eos in choices:
+                return number
+            token = draw.choice(choices)
+            assert takes(state, token), f"hasten leaves token {token}, and accept refuses it"
+        return limit
 
 
 def takes(grammar: Grammar, token: int) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import threading
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -15,13 +15,17 @@ from llmfw.core.base.errors import RequestError
 from llmfw.core.base.request import GrammarSpec
 from llmfw.core.interfaces.grammar import Grammar, GrammarBackend
 
+from .broken_grammars import BROKEN
 from .declared import declared
-from .grammar_case import BROKEN, EXAMPLES, SIMILAR, GrammarCase, GrammarExample, takes
-from .grammar_schemas import SCHEMAS, accepts
+from .grammar_case import EXAMPLES, SIMILAR, GrammarCase, GrammarExample, takes
+from .grammar_formats import FORMATS, named_in
+from .grammar_schemas import SCHEMAS, UNBOUNDED
+from .schema_example import accepts
 
 MAX_TOKENS = 40
 """Maximum number of tokens in a randomly generated output."""
-
+MAX_HASTENED = 50
+"""Maximum number of tokens until an output ends whose masks are hastened."""
 
 OBJECT = '{"type": "object", "properties": {"a": {"type": "boolean"}}, "required": ["a"], "additionalProperties": false}'
 
@@ -45,6 +49,15 @@ class GrammarBackendTests:
         By default, returns simple grammars of each known kind.
         """
         return [GrammarExample(*example) for example in declared(backend, "examples", EXAMPLES)]
+
+    @pytest.fixture
+    def unread(self, backend: type[GrammarBackend]) -> Collection[str] | None:
+        """Return what the backend refuses.
+
+        Keywords of JSON Schema (`not`), kinds of grammars (`ebnf`), and types of structural tags (`any_text`).
+        By default, returns None: it is not known.
+        """
+        return declared(backend, "unread", None)
 
     @pytest.fixture
     def case(self, backend: type[GrammarBackend]) -> GrammarCase:
@@ -172,7 +185,7 @@ class GrammarBackendTests:
 
     def test_similar_grammars_are_not_confused(self, case: GrammarCase) -> None:
         """Grammars that differ only in case, white space or a letter's form have their own results."""
-        asked = [(example, compiled_or_none(case, example.spec)) for example in SIMILAR]
+        asked = [(example, read(case, example.spec, False)) for example in SIMILAR]
         found = [(example, grammar) for example, grammar in asked if grammar is not None]
         if not found:
             pytest.skip("the backend refuses regular expressions and enums of JSON")
@@ -187,10 +200,7 @@ class GrammarBackendTests:
         """Skips schemas that the backend refuses with a RequestError, because it cannot enforce them."""
         found = 0
         for example in SCHEMAS:
-            try:
-                spec = case.backend.prepare(example.spec) if is_prepared else example.spec
-                grammar = case.backend.compile(spec)
-            except RequestError:
+            if (grammar := read(case, example.spec, is_prepared)) is None:
                 continue
             found += 1
             for value in example.fits:
@@ -200,6 +210,32 @@ class GrammarBackendTests:
         if not found:
             pytest.skip("the backend refuses all JSON schemas")
 
+    @pytest.mark.parametrize("is_prepared", [False, True])
+    def test_accepted_formats_allow_what_they_say(self, case: GrammarCase, is_prepared: bool) -> None:
+        """Skips grammars that the backend refuses with a RequestError."""
+        found = 0
+        for example in FORMATS:
+            if (grammar := read(case, example.spec, is_prepared)) is None:
+                continue
+            found += 1
+            for text in example.fits:
+                assert case.fits(grammar, text), f"{example.source} refuses {text!r}"
+            for text in example.misfits:
+                assert not case.fits(grammar, text), f"{example.source} accepts {text!r}"
+        if not found:
+            pytest.skip("the backend refuses all of these regular expressions, grammars and structural tags")
+
+    def test_what_is_not_named_unread_is_read(
+        self, case: GrammarCase, unread: Collection[str] | None
+    ) -> None:
+        if unread is None:
+            pytest.skip("nothing says what the backend refuses: the fixture unread is None")
+        schemas = [example.spec for example in SCHEMAS if not example.is_hard]
+        for spec in (*schemas, *(example.spec for example in FORMATS)):
+            if named_in(spec).isdisjoint(unread):
+                reason = refusal(case, spec)
+                assert reason is None, f"{spec.kind} {spec.source} is refused: {reason}"
+
     def test_a_prepared_grammar_compiles_to_the_same(
         self, case: GrammarCase, examples: Sequence[GrammarExample]
     ) -> None:
@@ -208,11 +244,12 @@ class GrammarBackendTests:
             for text in (*example.fits, *example.misfits):
                 assert case.fits(grammar, text) == (text in example.fits), (example.source, text)
 
-    @pytest.mark.parametrize("spec", BROKEN, ids=lambda spec: f"{spec.kind} {spec.source[:60]}")
-    def test_a_broken_grammar_raises_a_request_error(self, case: GrammarCase, spec: GrammarSpec) -> None:
-        with pytest.raises(RequestError) as caught:
-            case.backend.compile(spec)
-        assert str(caught.value)
+    def test_a_broken_grammar_raises_a_request_error(self, case: GrammarCase) -> None:
+        """Also raised for a schema that no value fits, because a mask allows at least one token."""
+        for spec in BROKEN:
+            reason = refusal(case, spec)
+            assert reason is not None, f"{spec.kind} {spec.source[:200]} is read"
+            assert reason, f"the error for {spec.kind} {spec.source[:200]} gives no reason"
 
     def test_grammars_compile_concurrently(
         self, case: GrammarCase, examples: Sequence[GrammarExample]
@@ -234,6 +271,17 @@ class GrammarBackendTests:
                 assert hastened.any(), f"no token is left ({example.source})"
                 assert not (hastened & ~mask).any(), f"a token came in ({example.source})"
                 assert bool(changed) == bool((hastened != mask).any())
+
+    def test_hastened_outputs_end_soon(self, case: GrammarCase) -> None:
+        """Skips a backend that does not override `hasten`."""
+        if type(case.backend).hasten is GrammarBackend.hasten:
+            pytest.skip("the backend does not hasten")
+        for schema in UNBOUNDED:
+            grammar = compile_or_skip(case, GrammarSpec("json_schema", json.dumps(schema)))
+            for seed in range(6):
+                state = case.walk(grammar, seed, 5 * seed)[0][-1]
+                left = case.num_hastened(state, seed, MAX_HASTENED + 1)
+                assert left <= MAX_HASTENED, f"{schema} does not end within {MAX_HASTENED} tokens"
 
 
 def may_be(schema: str, value: object) -> bool:
@@ -267,12 +315,21 @@ def compile_all(
     return found
 
 
-def compiled_or_none(case: GrammarCase, spec: GrammarSpec) -> Grammar | None:
-    """Compile a grammar; return None if the backend rejects it."""
+def read(case: GrammarCase, spec: GrammarSpec, is_prepared: bool) -> Grammar | None:
+    """Compile a grammar, which may be prepared first; return None if the backend refuses it."""
     try:
-        return case.backend.compile(spec)
+        return case.backend.compile(case.backend.prepare(spec) if is_prepared else spec)
     except RequestError:
         return None
+
+
+def refusal(case: GrammarCase, spec: GrammarSpec) -> str | None:
+    """Return the reason for which the backend refuses a grammar; None if it compiles it."""
+    try:
+        case.backend.compile(spec)
+    except RequestError as error:
+        return str(error)
+    return None
 
 
 def compile_or_skip(case: GrammarCase, spec: GrammarSpec) -> Grammar:

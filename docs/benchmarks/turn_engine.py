@@ -27,6 +27,11 @@ class TurnEngineClient(SupervisedEngineClient):
         """Number of requests that have not ended."""
         return self._stub.engine.stats().num_running
 
+    @property
+    def num_sent_bytes(self) -> int:
+        """Bytes of all messages to the engine so far."""
+        return self._stub.num_sent_bytes
+
     def encoded_steps(self, num: int) -> list[bytes]:
         """Compute steps of all running requests; return the message of each."""
         return [encode(EventBatch(self._stub.engine.step())) for _ in range(num)]
@@ -42,6 +47,7 @@ class _Stub(ProcessEngineClient):
     def __init__(self, model: str) -> None:
         super().__init__(EngineConfig(model=model))
         self.engine = StubEngine(model, 0.0)
+        self.num_sent_bytes = 0
 
     async def start(self) -> None:
         self._info = self.engine.info
@@ -54,7 +60,7 @@ class _Stub(ProcessEngineClient):
         self._handle(message)
 
     def _send(self, message: ToEngine) -> None:
-        framed(encode(message))
+        self.num_sent_bytes += len(framed(encode(message)))
         if isinstance(message, Request):
             self.engine.add(message)
         elif isinstance(message, Abort):

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, ClassVar, cast
 
 import numpy as np
 from llguidance import LLExecutor, LLMatcher, LLParserLimits, LLTokenizer
@@ -115,6 +115,8 @@ class LlguidanceBackend(GrammarBackend):
     If a grammar becomes too complex during an output, its mask allows only the end tokens. Accepting an end
     token then raises GrammarCostError, because the truncated output does not match the grammar.
     """
+
+    conformance: ClassVar = {"unread": ()}
 
     def __init__(self, tokenizer: Tokenizer, vocab_size: int) -> None:
         """Raise RequestError if llguidance cannot read this tokenizer, or decodes tokens to other texts."""

@@ -24,6 +24,11 @@ ANYTHING = "(?s:.*)"
 
 _NARROW = {"d": "0-9", "w": "0-9A-Za-z_", "s": r"\t-\r\x20"}  # characters that both ECMA-262 and Python match
 _SURROGATES = (0xD800, 0xDFFF)
+_UNWRITTEN = r"\x{B}"
+"""A control character that JSON writes as \\u000B only, which no output has (`json_text`).
+
+No class contains it: llguidance 1.9 takes a class of all control characters for one with `"` and `\\`, too.
+"""
 
 
 @cache
@@ -130,9 +135,9 @@ class _Writer:
         if op is _c.LITERAL:
             return _char(value)
         if op is _c.NOT_LITERAL:
-            return f"[^{_char(value)}]"
+            return f"[^{_char(value)}{_UNWRITTEN}]"
         if op is _c.ANY:
-            return r"[^\n]"
+            return rf"[^\n{_UNWRITTEN}]"
         if op is _c.IN:
             return self._class(value)
         if op is _c.BRANCH:
@@ -168,7 +173,7 @@ class _Writer:
         if any(name.replace("_not_", "_") in categories for name in categories if "_not_" in name):
             return "[^\\x{0}-\\x{10FFFF}]" if negated else "(?s:.)"  # [\s\S]: any character
         written = [self._member(op, value, negated) for op, value in members[negated:]]
-        return f"[{'^' if negated else ''}{''.join(written)}]"
+        return f"[^{''.join(written)}{_UNWRITTEN}]" if negated else f"[{''.join(written)}]"
 
     def _member(self, op: Any, value: Any, negated: bool) -> str:
         if op is _c.LITERAL:
@@ -180,7 +185,7 @@ class _Writer:
         # A class must not become larger: a negated class excludes the larger meaning of a letter; any other
         # class includes the smaller meaning.
         if "_not_" in name:
-            return f"[^{(self._inner if negated else _wide)(letter)}]"
+            return f"[^{(self._inner if negated else _wide)(letter)}{_UNWRITTEN}]"
         return (_wide if negated else self._inner)(letter)
 
 
@@ -198,8 +203,10 @@ def _char(code: int) -> str:
 def _range(low: int, high: int) -> str:
     """Return the characters from `low` to `high` as the inside of a character class.
 
-    Leaves out surrogates, because no text contains them.
+    Leaves out surrogates, because no text contains them, and `_UNWRITTEN`.
     """
-    first, last = _SURROGATES
-    parts = [(low, min(high, first - 1)), (max(low, last + 1), high)]
-    return "".join(f"{_char(a)}-{_char(b)}" for a, b in dict.fromkeys(parts) if a <= b)
+    parts, start = [], low
+    for first, last in ((0xB, 0xB), _SURROGATES):
+        parts.append((start, min(high, first - 1)))
+        start = max(start, last + 1)
+    return "".join(f"{_char(a)}-{_char(b)}" for a, b in (*parts, (start, high)) if a <= b)

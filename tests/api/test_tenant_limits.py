@@ -6,6 +6,7 @@ import datetime
 import json
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,11 @@ from llmfw.api.access.authenticators import Authenticators, InUse
 from llmfw.core import Authenticator, Credentials, Principal, TenantLimits
 from llmfw.core.plugin.calls import ComponentCalls
 from llmfw.core.plugin.registry import Entry
+from llmfw.plugins.store_sqlite.batches import SqliteBatches
+from llmfw.plugins.store_sqlite.files import SqliteFiles
 
 from ..doubles.echo_engine import FULL, EchoEngine
-from ..doubles.serving import SERVED_NAME, Served, byte_tokenizer, serving, wait_until
+from ..doubles.serving import SERVED_NAME, Served, byte_tokenizer, memory_stores, serving, wait_until
 
 KEYS = """
 once=once-0123456789abcdef requests_per_minute=1
@@ -39,6 +42,22 @@ class ByName(Authenticator):
             return None
         limits = TenantLimits(requests_per_minute=int(number)) if number else None
         return Principal(tenant=name, limits=limits)
+
+
+@contextmanager
+def serving_stored(folder: Path, engine: EchoEngine) -> Iterator[Served]:
+    """Serve with batches and files in a folder."""
+    entry = Entry("authenticator", "odd", "x:Y", "odd_plugin", "odd", "1.0")
+    used = InUse(ByName(ByName.Options()), ComponentCalls(entry))
+    (folder / "model").mkdir(exist_ok=True)
+    with serving(
+        engine,
+        byte_tokenizer(folder / "model"),
+        authenticators="odd",
+        authenticator_objects=Authenticators([used]),
+        stores={**memory_stores(), "files": SqliteFiles(folder), "batches": SqliteBatches(folder)},
+    ) as served:
+        yield served
 
 
 @pytest.fixture
@@ -189,6 +208,18 @@ def test_a_limited_tenant_holds_no_one_up(served: Served) -> None:
         wait_until(lambda: free.get(f"/v1/responses/{response}").json()["status"] == "completed")
         wait_until(lambda: free.get(f"/v1/batches/{batch}").json()["status"] == "completed")
         assert slow.get(f"/v1/batches/{stuck}").json()["status"] == "in_progress"
+
+
+def test_a_batch_keeps_its_limits_after_a_restart(tmp_path: Path) -> None:
+    """Also if no request of its tenant has told the new server what the authenticator says of it."""
+    with serving_stored(tmp_path, EchoEngine()) as served, client_of(served, "odd:eve:1") as http:
+        batch = start_batch(http, 20)
+        wait_until(lambda: http.get(f"/v1/batches/{batch}").json()["request_counts"]["completed"])
+    engine = EchoEngine()
+    with serving_stored(tmp_path, engine):
+        wait_until(lambda: len(engine.requests) > 0)
+        time.sleep(0.3)
+        assert len(engine.requests) == 1
 
 
 def test_a_background_response_waits_for_the_rate(served: Served) -> None:

@@ -16,7 +16,7 @@ import signal
 import sys
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from pathlib import Path
@@ -66,18 +66,21 @@ class MutatedFinder(MetaPathFinder, Loader):
         exec(compile(self._source, str(self._path), "exec"), module.__dict__)  # noqa: S102
 
 
-def outcome(package: str, path: Path, source: str, tests: Sequence[str], limit_s: float) -> str:
+def outcome(
+    package: str, path: Path, source: str, tests: Sequence[str], limit_s: float, only: str = ""
+) -> str:
     """Run tests against a module's source in a forked process.
 
     Args:
         tests: ids of tests, relative to the tests of bundled packages.
         limit_s: seconds after which the process is ended.
+        only: as in `Target`.
     """
     sys.stdout.flush()
     child = os.fork()
     if child == 0:
         os.setpgid(0, 0)
-        os._exit(_run(package, path, source, tests))
+        os._exit(_run(package, path, source, tests, only))
     end = time.monotonic() + limit_s
     while time.monotonic() < end:
         found, status = os.waitpid(child, os.WNOHANG)
@@ -89,7 +92,7 @@ def outcome(package: str, path: Path, source: str, tests: Sequence[str], limit_s
     return TIMEOUT
 
 
-def _run(package: str, path: Path, source: str, tests: Sequence[str]) -> int:
+def _run(package: str, path: Path, source: str, tests: Sequence[str], only: str) -> int:
     """Run tests in this process, with the module replaced; return pytest's exit status."""
     import pytest
 
@@ -100,15 +103,19 @@ def _run(package: str, path: Path, source: str, tests: Sequence[str]) -> int:
         del sys.modules[name]
     sys.meta_path.insert(0, MutatedFinder(f"llmfw.plugins.{package}.{path.stem}", path, source))
     options = ["-x", "-q", "-p", "no:cacheprovider", "--hypothesis-profile", "unshrunk", *UNREWRITTEN]
+    options += ["-k", only] if only else []
     return int(pytest.main([*options, *(f"{TESTS}/{test}" for test in tests)]))
 
 
-def try_package(package: str, most: int, own: bool, limit_s: float, seed: int) -> list[Trial]:
-    """Try a package's mutants.
+def try_package(
+    package: str, most: int, own: bool, limit_s: float, seed: int, skip: int = 0
+) -> Iterator[Trial]:
+    """Try a package's mutants, and yield each trial.
 
     Args:
         most: number of mutants to try, chosen at random where there are more.
         own: try the package's own tests, too, where the kit does not kill a mutant.
+        skip: number of the chosen mutants that an earlier run has tried.
     """
     target: Target = TARGETS[package]
     found = [(path, each) for path in target.files(package) for each in mutants(path.read_text())]
@@ -116,20 +123,20 @@ def try_package(package: str, most: int, own: bool, limit_s: float, seed: int) -
     for tests in filter(None, (target.kit, target.own) if own else (target.kit,)):
         path = target.files(package)[0]
         begun = time.monotonic()
-        if (unchanged := outcome(package, path, path.read_text(), tests, 600)) != SURVIVED:
+        if (unchanged := outcome(package, path, path.read_text(), tests, 600, target.only)) != SURVIVED:
             sys.exit(f"{package}: the tests of unchanged code fail ({unchanged}): {' '.join(tests)}")
         print(
             f"{package}: {len(found)} mutants, {len(chosen)} tried; unchanged {time.monotonic() - begun:.1f} s"
         )
-    trials = []
-    for path, mutant in sorted(chosen, key=lambda each: (each[0].name, each[1].line)):
-        trials.append(_tried(package, path, mutant, target, own, limit_s))
-        _tell(trials[-1])
-    return trials
+    for path, mutant in sorted(chosen, key=lambda each: (each[0].name, each[1].line))[skip:]:
+        trial = _tried(package, path, mutant, target, own, limit_s)
+        _tell(trial)
+        yield trial
 
 
 def _tried(package: str, path: Path, mutant: Mutant, target: Target, own: bool, limit_s: float) -> Trial:
-    kit = outcome(package, path, mutant.source, target.kit, limit_s) if target.kit else SURVIVED
+    tests = target.kit_of(path.stem)
+    kit = outcome(package, path, mutant.source, tests, limit_s, target.only) if tests else SURVIVED
     further = (
         outcome(package, path, mutant.source, target.own, 5 * limit_s) if own and kit == SURVIVED else ""
     )
@@ -154,12 +161,18 @@ def main() -> None:
     parser.add_argument("--own", action="store_true", help="also run the package's own tests")
     parser.add_argument("--limit", type=float, default=60.0, help="seconds for a run of the kit")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--output", type=Path, help="file for the trials, as JSON lines")
+    parser.add_argument("--skip", type=int, default=0, help="mutants that an earlier run has tried")
+    parser.add_argument("--output", type=Path, help="file for the trials, as JSON lines, one after the other")
     args = parser.parse_args()
     os.chdir(ROOT)
     _import_what_is_shared()
     for package in args.packages:
-        trials = try_package(package, args.most, args.own, args.limit, args.seed)
+        trials = []
+        for trial in try_package(package, args.most, args.own, args.limit, args.seed, args.skip):
+            trials.append(trial)
+            if args.output:
+                with args.output.open("ab") as file:
+                    file.write(msgspec.json.encode(trial) + b"\n")
         by_kit, by_own = Counter(each.kit for each in trials), Counter(each.own for each in trials)
         killed = len(trials) - by_kit[SURVIVED]
         print(
@@ -167,9 +180,6 @@ def main() -> None:
             f"timeouts {by_kit[TIMEOUT]}",
             flush=True,
         )
-        if args.output:
-            with args.output.open("ab") as file:
-                file.writelines(msgspec.json.encode(each) + b"\n" for each in trials)
 
 
 def _import_what_is_shared() -> None:

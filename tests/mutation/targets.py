@@ -17,11 +17,19 @@ class Target(msgspec.Struct, frozen=True):
         kit: ids of the tests that come from conformance classes; empty: no class suits the package.
         own: files or folders with the package's other tests.
         modules: names of the modules that its components consist of; empty: all of them.
+        only: expression of pytest's `-k`, for a class of tests that also holds other packages; empty: all tests.
+        kits: ids of tests for single modules, by their names, in place of `kit`.
     """
 
     kit: Sequence[str]
     own: Sequence[str]
     modules: Sequence[str] = ()
+    only: str = ""
+    kits: Mapping[str, Sequence[str]] = {}
+
+    def kit_of(self, module: str) -> Sequence[str]:
+        """Return the ids of the tests that hold a module, by its name."""
+        return self.kits.get(module, self.kit)
 
     def files(self, package: str) -> list[Path]:
         """Return the source files of the modules."""
@@ -29,6 +37,10 @@ class Target(msgspec.Struct, frozen=True):
         names = self.modules or sorted(path.stem for path in folder.glob("*.py") if path.stem != "__init__")
         return [folder / f"{name}.py" for name in names]
 
+
+_FILES = ["test_file_stores.py::TestSqliteFiles"]
+_BATCHES = ["test_batch_stores.py::TestSqliteBatches"]
+_RESPONSES = ["test_promises.py::TestBundledResponseStores"]
 
 TARGETS: Mapping[str, Target] = {
     "policies": Target(
@@ -78,6 +90,14 @@ TARGETS: Mapping[str, Target] = {
             "test_sqlite_stores.py",
             "test_response_stores.py",
         ],
+        kits={
+            "files": _FILES,
+            "contents": _FILES,
+            "removals": _FILES,
+            "batches": _BATCHES,
+            "sweeper": _BATCHES,
+            "responses": _RESPONSES,
+        },
     ),
     "attention_torch": Target(["test_attention_torch.py::TestTorchAttention"], ["test_attention_torch.py"]),
     "sampling_torch": Target(["test_sampling_torch.py::TestTorchSampler"], ["test_sampling_torch.py"]),
@@ -85,7 +105,9 @@ TARGETS: Mapping[str, Target] = {
         ["test_promises.py::TestBundledGrammarBackends"], ["test_promises.py", "grammar_llguidance"]
     ),
     "chat_jinja": Target(
-        ["test_promises.py::TestBundledChatTemplates"], ["test_promises.py", "test_chat_jinja.py"]
+        ["test_promises.py::TestBundledChatTemplates"],
+        ["test_promises.py", "test_chat_jinja.py"],
+        only="jinja",
     ),
     "samplers": Target(
         [

@@ -51,7 +51,10 @@ def test_all_mutants_compile(package: str, every: int) -> None:
 
 @pytest.mark.parametrize("package", TARGETS)
 def test_all_named_tests_exist(package: str) -> None:
-    for named in (*TARGETS[package].kit, *TARGETS[package].own):
+    target = TARGETS[package]
+    assert set(target.kits) <= {path.stem for path in target.files(package)}
+    single = (test for tests in target.kits.values() for test in tests)
+    for named in (*target.kit, *target.own, *single):
         path, _, name = named.partition("::")
         found = ROOT / "tests" / "plugins" / path
         assert found.exists()

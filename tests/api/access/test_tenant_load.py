@@ -45,6 +45,20 @@ async def turns() -> None:
     await asyncio.sleep(0.01)
 
 
+def test_recalled_limits_hold_until_the_next_principal(clock: Clock) -> None:
+    loads = TenantLoads(Keyring(ServerConfig(served_model_name="m")), clock)
+    loads.recall("odd/eve", TenantLimits(requests_per_minute=2))
+    loads.recall("odd/bob", None)
+    assert loads.noted("odd/eve") == TenantLimits(requests_per_minute=2)
+    assert loads.of("odd/eve") is not None
+    assert loads.of("odd/bob") is None
+    for limits in (TenantLimits(requests_per_minute=5), None):
+        loads.note(Known("odd/eve", limits=limits))
+        loads.recall("odd/eve", TenantLimits(requests_per_minute=2))
+        assert loads.noted("odd/eve") == limits
+    assert loads.of("odd/eve") is None
+
+
 def test_requests_beyond_the_rate_are_refused(clock: Clock) -> None:
     load = load_of(clock, requests_per_minute=2)
     load.start(1000)

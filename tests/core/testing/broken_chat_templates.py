@@ -13,6 +13,7 @@ import pytest
 from llmfw.core.base.errors import ConfigError, RequestError
 from llmfw.core.interfaces.chat_template import ChatTemplate, Message
 from llmfw.core.testing import ChatTemplateTests
+from llmfw.plugins.chat_jinja.meter import Limits
 from llmfw.plugins.chat_jinja.template import JinjaChatTemplate
 
 
@@ -186,6 +187,53 @@ class RendersFailuresAsNothing(JinjaChatTemplate):
             return super().render(messages, **kwargs)
         except RequestError:
             return ""
+
+
+class AppendsSpaceInHaste(GoodTemplate):
+    def render_briefly(self, messages: Sequence[Message], **kwargs: Any) -> str:
+        return self.render(messages, **kwargs) + " "
+
+
+class TakesSourcesFromClients(GoodTemplate):
+    def render(self, messages: Sequence[Message], **kwargs: Any) -> str:
+        return str(kwargs.pop("source", "")) + super().render(messages, **kwargs)
+
+
+class StopsModerateSources(JinjaChatTemplate):
+    limits = Limits(text=100_000)
+
+
+class KeepsNullValues(JinjaChatTemplate):
+    def _as_expected(self, message: Message) -> dict[str, Any]:
+        return {**message, **super()._as_expected(message)}
+
+
+class TakesItsTime(JinjaChatTemplate):
+    def render_briefly(self, messages: Sequence[Message], **kwargs: Any) -> str:
+        return self.render(messages, **kwargs)
+
+
+class TakesAnySource(JinjaChatTemplate):
+    """Finds out that a source is not Jinja when it renders it."""
+
+    def __init__(self, source: str, special_tokens: Mapping[str, str]) -> None:
+        try:
+            super().__init__(source, special_tokens)
+        except ConfigError as error:
+            super().__init__(f"{{{{ raise_exception({str(error)[:99]!r}) }}}}", special_tokens)
+
+
+class HidesReasons(JinjaChatTemplate):
+    def render(self, messages: Sequence[Message], **kwargs: Any) -> str:
+        try:
+            return super().render(messages, **kwargs)
+        except RequestError as error:
+            raise RequestError("the chat template refuses these messages", param="messages") from error
+
+
+class RendersWithoutSource(JinjaChatTemplate):
+    def render(self, messages: Sequence[Message], **kwargs: Any) -> str:
+        return super().render(messages, **kwargs) if self.source else str(messages)
 
 
 class TiresOfRendering(JinjaChatTemplate):

@@ -208,6 +208,39 @@ class CompilesInAThread(LlguidanceBackend):
         return self.thread.submit(super().compile, spec).result()
 
 
+class RefusesPatterns(LlguidanceBackend):
+    """Says that it reads all keywords, and refuses one."""
+
+    def compile(self, spec: GrammarSpec) -> LlguidanceGrammar:
+        if '"pattern"' in spec.source:
+            raise RequestError("it has a pattern")
+        return super().compile(spec)
+
+
+class RepeatsWithoutSeparators(LlguidanceBackend):
+    def compile(self, spec: GrammarSpec) -> LlguidanceGrammar:
+        return super().compile(
+            GrammarSpec(spec.kind, spec.source.replace('"separator": ", "', '"separator": ""'))
+        )
+
+
+class ReadsMalformedSchemas(LlguidanceBackend):
+    """Takes a schema that it does not understand for one of any JSON."""
+
+    def compile(self, spec: GrammarSpec) -> LlguidanceGrammar:
+        try:
+            return super().compile(spec)
+        except RequestError:
+            if spec.kind == "json_schema":
+                return super().compile(GrammarSpec(spec.kind, "{}"))
+            raise
+
+
+class NeverHastens(LlguidanceBackend):
+    def hasten(self, mask: Any) -> bool:
+        return False
+
+
 class OfKind(GrammarBackendTests):
     kind: type[GrammarBackend]
 

@@ -152,6 +152,14 @@ CHAT_TEMPLATES = {
     "MeasuresTooLate": "test_a_large_text_is_never_made",
     "RendersFailuresAsNothing": "test_a_source_reaches_only_the_conversation",
     "TiresOfRendering": "test_the_cost_of_renderings_does_not_add_up",
+    "AppendsSpaceInHaste": "test_a_brief_rendering_equals_the_whole_one",
+    "TakesSourcesFromClients": "test_arguments_do_not_replace_the_template",
+    "StopsModerateSources": "test_moderate_sources_are_rendered",
+    "KeepsNullValues": "test_messages_have_the_form_a_source_reads",
+    "TakesItsTime": "test_a_slow_source_is_not_rendered_briefly",
+    "TakesAnySource": "test_invalid_sources_raise_a_config_error",
+    "HidesReasons": "test_errors_have_the_words_of_the_source",
+    "RendersWithoutSource": "test_a_model_without_source_refuses_chats",
 }
 GRAMMARS = {
     "MasksTooMuch": "test_the_mask_allows_exactly_the_accepted_tokens",
@@ -173,6 +181,10 @@ GRAMMARS = {
     "CompilesInAThread": "test_building_the_backend_starts_no_thread",
     "AllowsAnythingEarly": "test_the_mask_allows_exactly_the_accepted_tokens",
     "IgnoresNot": "test_accepted_schemas_allow_what_they_say",
+    "RefusesPatterns": "test_what_is_not_named_unread_is_read",
+    "RepeatsWithoutSeparators": "test_accepted_formats_allow_what_they_say",
+    "ReadsMalformedSchemas": "test_a_broken_grammar_raises_a_request_error",
+    "NeverHastens": "test_hastened_outputs_end_soon",
 }
 DRAFTERS = {
     "IgnoresLimit": "test_a_draft_has_valid_tokens_within_the_limit",

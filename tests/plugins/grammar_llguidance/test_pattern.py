@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 
 from llmfw.plugins.grammar_llguidance.pattern import PatternError, all_but, translate
 
-from .walking import compiled, walk
+from .walking import compiled, fits, walk
 
 PATTERNS = [
     "^a",
@@ -32,6 +33,15 @@ def test_translated_patterns_match_only_python_s_matches(pattern: str) -> None:
     texts = [walk(grammar, seed, limit=90) for seed in range(10)]
     assert any(text is not None for text in texts)
     assert all(re.search(pattern, text) for text in texts if text is not None)
+
+
+@pytest.mark.parametrize("pattern", ['^[^"]$', r"^[^\\]$", r"^[\x00-!#-z]$", r"^[^\s\"]$"])
+def test_a_class_has_only_its_own_characters(pattern: str) -> None:
+    """llguidance takes a class of all control characters for one with quotes and backslashes."""
+    grammar = compiled("json_schema", {"type": "string", "pattern": pattern})
+    for text in ('"', "\\", "a", "\n", "é"):
+        found = re.search(pattern, text) is not None
+        assert fits(grammar, json.dumps(text, ensure_ascii=False)) == found, text
 
 
 @given(st.lists(st.text("ab\n$ü", max_size=4), min_size=1, max_size=4), st.text("ab\n$ü", max_size=5))
