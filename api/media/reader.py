@@ -100,7 +100,6 @@ class ImageReader:
 
     async def close(self) -> None:
         """End the processes that decode images."""
-        self._fetcher.close()
         await self._decoder.close()
 
     async def _image(self, part: ImagePart, tenant: str, hold: ImageHold) -> Image:
