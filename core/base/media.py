@@ -58,7 +58,7 @@ class MediaArray(msgspec.Struct, frozen=True, array_like=True):
 DTYPES = frozenset(np.dtype(name).str for name in ("float32", "float64", "int64", "int32", "uint8", "bool"))
 
 
-class MediaSpan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class MediaSpan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, weakref=True):
     """An image in a prompt.
 
     Attributes:

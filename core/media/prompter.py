@@ -37,6 +37,8 @@ MAX_WAITING = 512
 MAX_PROMPT_BYTES = 2**30
 CPU_S = 20.0
 MEMORY_MB = 4096
+LARGE = 2**22
+"""Bytes of pixels that are encoded in a thread, so that they do not hold up the event loop."""
 SILENT_S = 10.0
 """Seconds that a process may take in addition to the longest time of its child, before it is killed."""
 
@@ -95,7 +97,9 @@ class ImagePrompter:
             ComponentFailedError: the media processor raised an exception, which is logged.
             OverloadedError: too many prompts wait, or the process ended.
         """
-        data = encode(Source(text, tuple(images)))
+        source = Source(text, tuple(images))
+        is_large = sum(len(image.pixels) for image in images) > LARGE
+        data = await asyncio.to_thread(encode, source) if is_large else encode(source)
 
         async def use(client: ForkClient) -> MediaPrompt:
             return await self._made(client, data)
