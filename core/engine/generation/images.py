@@ -34,8 +34,14 @@ class EngineImages:
         end = 0
         for span in request.media:
             _check_span(span, request.prompt, end)
+            if self._encoder.looks_ahead and span.offset == end > 0:
+                raise RequestError(
+                    "two images follow one another without text between them; put text there", param="media"
+                )
             end = span.end
         spans = with_positions(self._encoder, request.prompt, request.media)
+        if self._encoder.looks_ahead:
+            spans = tuple(msgspec.structs.replace(span, is_block=True) for span in spans)
         return msgspec.structs.replace(request, media=spans)
 
 

@@ -56,6 +56,11 @@ class ImageEncoder:
         parts: the parts that read images, as `split_off_others` returns them.
         cache_bytes: memory in bytes for cached encoded images.
 
+    Attributes:
+        cache_bytes: the constructor's argument.
+        looks_ahead: whether the tokens of an image attend to each other in both directions. The trial of the
+            model's images sets it.
+
     Raises:
         AttributeError: the model has no method `get_image_features`.
     """
@@ -64,6 +69,7 @@ class ImageEncoder:
         self, model: Any, parts: Sequence[tuple[nn.Module, str, nn.Module]], cache_bytes: int
     ) -> None:
         self.cache_bytes = cache_bytes
+        self.looks_ahead = False
         self._model = model
         self._base: Any = model.base_model
         self._parts = list(parts)

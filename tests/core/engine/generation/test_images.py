@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ import transformers
 from transformers import AutoModelForMultimodalLM
 
 from llmfw.core.base.config import EngineConfig
-from llmfw.core.base.errors import RequestError
+from llmfw.core.base.errors import ModelError, RequestError
 from llmfw.core.base.image import Image
 from llmfw.core.base.media import LEAST_SHARED, MediaPrompt, MediaSpan
 from llmfw.core.base.request import Request, SamplingParams
@@ -75,7 +76,8 @@ class Served:
             return_tensors="pt",
             add_special_tokens=False,
         )
-        given.pop("token_type_ids", None)
+        if "token_type_ids" not in inspect.signature(self.model.forward).parameters:
+            given.pop("token_type_ids", None)
         if hasattr(self.model.model, "rope_deltas"):
             self.model.model.rope_deltas = None
         whole = self.model.generate(
@@ -219,9 +221,16 @@ def test_decode_steps_with_images_are_captured(served: Served) -> None:
     assert len(replayed) > captured
 
 
-def test_images_that_see_both_ways_are_refused(tmp_path: Path) -> None:
-    """Gemma 3 is served with text alone, and a request with an image is told so."""
-    engine = build_engine(save_vision_model(tmp_path, "gemma3"))
+def test_text_that_looks_ahead_is_refused(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """PaliGemma's whole prompt attends to itself in both directions, which its images' trial says, too."""
+    with caplog.at_level("INFO"), pytest.raises(ModelError, match="attends to later tokens"):
+        build_engine(save_vision_model(tmp_path, "paligemma"))
+    assert "not only the tokens of an image attend to later ones" in caplog.text
+
+
+def test_no_cache_for_images_means_text(tmp_path: Path) -> None:
+    """With --image-cache-mb 0 the encoder is freed, text is answered, and a request with an image is told so."""
+    engine = build_engine(save_vision_model(tmp_path, "llava"), image_cache_mb=0)
     assert not engine.info.reads_images
     span = MediaSpan(offset=0, length=1, key=bytes(32), token_id=300, tensors={})
     with pytest.raises(RequestError, match="without images"):
@@ -230,7 +239,13 @@ def test_images_that_see_both_ways_are_refused(tmp_path: Path) -> None:
     assert outcome.end.error is None
 
 
-def test_no_cache_for_images_means_text(tmp_path: Path) -> None:
-    """With --image-cache-mb 0 the encoder is freed, and text is answered."""
-    engine = build_engine(save_vision_model(tmp_path, "llava"), image_cache_mb=0)
-    assert not engine.info.reads_images
+def test_blocks_follow_each_other_with_text_between(tmp_path: Path) -> None:
+    """transformers would let two such images see each other, so a prompt with both is refused."""
+    engine = build_engine(save_vision_model(tmp_path, "gemma3"))
+    spans = [MediaSpan(offset=i, length=1, key=bytes(32), token_id=300, tensors={}) for i in (1, 2)]
+    with pytest.raises(RequestError, match="without text between"):
+        engine.add(
+            Request(
+                id="a", prompt=[7, 300, 300, 5], sampling=SamplingParams(max_tokens=2), media=tuple(spans)
+            )
+        )

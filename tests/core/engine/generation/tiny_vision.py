@@ -336,10 +336,23 @@ def _gemma3(folder: Path) -> None:
         image_token_index=300,
         boi_token_index=301,
         eoi_token_index=302,
-        mm_tokens_per_image=4,
+        mm_tokens_per_image=16,
     )
     images = transformers.Gemma3ImageProcessorPil(size={"height": 32, "width": 32})
-    _save(folder, config, images, "Gemma3Processor", special, named, image_seq_length=4)
+    _save(folder, config, images, "Gemma3Processor", special, named, image_seq_length=16)
+
+
+def _paligemma(folder: Path) -> None:
+    config = tiny_config(
+        "paligemma",
+        text_config=TEXT | {"model_type": "gemma"},
+        vision_config=CLIP | {"model_type": "siglip_vision_model", "projection_dim": 64},
+        projection_dim=64,
+        image_token_index=300,
+    )
+    images = transformers.SiglipImageProcessorPil(size={"height": 32, "width": 32})
+    images.image_seq_length = 16
+    _save(folder, config, images, "PaliGemmaProcessor", {"<image>": 300})
 
 
 _FAMILIES: dict[str, Callable[[Path], None]] = {
@@ -353,8 +366,9 @@ _FAMILIES: dict[str, Callable[[Path], None]] = {
     "llava-onevision": _llava_onevision,
     "glm4v": _glm4v,
     "gemma3": _gemma3,
+    "paligemma": _paligemma,
 }
-DIFFERENT = ("qwen3-vl", "llava", "idefics3")
+DIFFERENT = ("qwen3-vl", "llava", "idefics3", "gemma3")
 """Families whose images differ most; `make test` runs most tests with these alone."""
-OTHERS = tuple(name for name in _FAMILIES if name not in (*DIFFERENT, "gemma3"))
+OTHERS = tuple(name for name in _FAMILIES if name not in (*DIFFERENT, "paligemma"))
 """Further families whose images are served."""
