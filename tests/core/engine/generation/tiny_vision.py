@@ -355,6 +355,62 @@ def _paligemma(folder: Path) -> None:
     _save(folder, config, images, "PaliGemmaProcessor", {"<image>": 300})
 
 
+def _smolvlm(folder: Path) -> None:
+    special = {
+        "<image>": 300,
+        "<fake_token_around_image>": 301,
+        "<global-img>": 302,
+        "<end_of_utterance>": 303,
+        "<video>": 304,
+    } | {f"<row_{row}_col_{column}>": 300 + 4 * row + column for row in (1, 2) for column in (1, 2)}
+    config = tiny_config(
+        "smolvlm",
+        text_config=TEXT | {"model_type": "llama"},
+        vision_config=CLIP | {"image_size": 32, "patch_size": 8},
+        image_token_id=300,
+        scale_factor=2,
+        tie_word_embeddings=False,
+    )
+    images = transformers.SmolVLMImageProcessorPil(
+        size={"longest_edge": 64}, max_image_size={"longest_edge": 32}
+    )
+    _save(folder, config, images, "SmolVLMProcessor", special, image_seq_len=4)
+
+
+def _mistral3(folder: Path) -> None:
+    config = tiny_config(
+        "mistral3",
+        text_config=TEXT | {"model_type": "mistral"},
+        vision_config=CLIP | {"model_type": "pixtral", "head_dim": 16, "image_size": 64},
+        image_token_index=300,
+        spatial_merge_size=2,
+        vision_feature_layer=-1,
+        tie_word_embeddings=False,
+    )
+    images = transformers.PixtralImageProcessorPil(
+        patch_size={"height": 8, "width": 8}, size={"longest_edge": 64}
+    )
+    special = {"[IMG]": 300, "[IMG_BREAK]": 301, "[IMG_END]": 302}
+    _save(folder, config, images, "PixtralProcessor", special, patch_size=8, spatial_merge_size=2)
+
+
+def _pixtral(folder: Path) -> None:
+    config = tiny_config(
+        "llava",
+        text_config=TEXT | {"model_type": "mistral"},
+        vision_config=CLIP | {"model_type": "pixtral", "head_dim": 16, "image_size": 64},
+        image_token_index=300,
+        vision_feature_layer=-1,
+        vision_feature_select_strategy="full",
+        tie_word_embeddings=False,
+    )
+    images = transformers.PixtralImageProcessorPil(
+        patch_size={"height": 8, "width": 8}, size={"longest_edge": 64}
+    )
+    special = {"[IMG]": 300, "[IMG_BREAK]": 301, "[IMG_END]": 302}
+    _save(folder, config, images, "PixtralProcessor", special, patch_size=8)
+
+
 _FAMILIES: dict[str, Callable[[Path], None]] = {
     "qwen2-vl": _qwen2_vl,
     "qwen2.5-vl": _qwen2_5_vl,
@@ -367,6 +423,9 @@ _FAMILIES: dict[str, Callable[[Path], None]] = {
     "glm4v": _glm4v,
     "gemma3": _gemma3,
     "paligemma": _paligemma,
+    "smolvlm": _smolvlm,
+    "mistral3": _mistral3,
+    "pixtral": _pixtral,
 }
 DIFFERENT = ("qwen3-vl", "llava", "idefics3", "gemma3")
 """Families whose images differ most; `make test` runs most tests with these alone."""
