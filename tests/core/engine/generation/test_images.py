@@ -150,6 +150,8 @@ def test_image_decides_text(served: Served) -> None:
 def test_repeated_image_hits(served: Served) -> None:
     """An image that comes again takes its keys and values from the prefix cache; another one does not."""
     engine = build_engine(served.folder, context_length=1024)
+    if engine._pages.states is not None:
+        pytest.skip("a prompt is continued where a snapshot is: test_states_tell_images_apart")
     text, images = served.prompt(4, 2)
     others = [*images[:1], picture(99, images[1].width, images[1].height)]
     whole, (first, second) = served.request("a", text, images).prompt, served.request("a", text, images).media
@@ -215,10 +217,29 @@ def test_decode_steps_with_images_are_captured(served: Served) -> None:
         registry(STATIC),
         make_graph=lambda: Rerun(replayed),
     )
+    if engine._pages.states is not None:
+        pytest.skip("steps with states are not captured")
     expected = [_without_end(served.expected(*prompt)) for prompt in prompts]
     captured = len(replayed)
     assert texts(engine, requests) == expected
     assert len(replayed) > captured
+
+
+def test_states_tell_images_apart(tmp_path: Path) -> None:
+    """A snapshot of states is taken up again after the same image, and never after another one in its place."""
+    served = _served(tmp_path, "qwen3.5")
+    engine = build_engine(served.folder, context_length=1024)
+    text = f"{'look: ' * 12}{served.processor.placeholder}{' what is it?' * 8}"
+    first, other = picture(1, 120, 96), picture(2, 120, 96)
+    (span,) = served.request("a", text, [first]).media
+    cached = []
+    for image in (first, first, other, other, first):
+        (outcome,) = generate(engine, [served.request("a", text, [image])])
+        assert _without_end(outcome.token_ids) == _without_end(served.expected(text, [image]))
+        cached.append(outcome.events[0].cached_tokens)
+    assert cached[1] > span.end
+    assert cached[2] <= span.offset
+    assert min(cached[3:]) > span.end
 
 
 def test_text_that_looks_ahead_is_refused(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

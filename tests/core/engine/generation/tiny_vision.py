@@ -107,14 +107,21 @@ def _tokenizer(special: Mapping[str, int], named: Mapping[str, str]) -> PreTrain
     )
 
 
-def _qwen(folder: Path, model_type: str, vision: Mapping[str, Any], processor: str, patch: int) -> None:
+def _qwen(
+    folder: Path,
+    model_type: str,
+    vision: Mapping[str, Any],
+    processor: str,
+    patch: int,
+    text: Mapping[str, Any] | None = None,
+) -> None:
     special = {
         name: FIRST_SPECIAL + i
         for i, name in enumerate(("<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>"))
     }
     config = tiny_config(
         model_type,
-        text_config=TEXT | {"rope_parameters": dict(MROPE)},
+        text_config=TEXT | {"rope_parameters": dict(MROPE)} | dict(text or {}),
         vision_config={
             "depth": 3,
             "num_heads": 2,
@@ -164,6 +171,24 @@ def _qwen3_vl(folder: Path) -> None:
         "num_position_embeddings": 64,
     }
     _qwen(folder, "qwen3_vl", vision, "Qwen3VLProcessor", 8)
+
+
+def _qwen3_5(folder: Path) -> None:
+    vision = {
+        "hidden_size": 32,
+        "intermediate_size": 48,
+        "out_hidden_size": 64,
+        "num_position_embeddings": 64,
+    }
+    text = {
+        "layer_types": ["linear_attention", "full_attention"] * 2,
+        "linear_num_key_heads": 2,
+        "linear_num_value_heads": 4,
+        "linear_key_head_dim": 16,
+        "linear_value_head_dim": 16,
+        "rope_parameters": MROPE | {"partial_rotary_factor": 1.0},
+    }
+    _qwen(folder, "qwen3_5", vision, "Qwen3VLProcessor", 8, text)
 
 
 def _llava(folder: Path) -> None:
@@ -415,6 +440,7 @@ _FAMILIES: dict[str, Callable[[Path], None]] = {
     "qwen2-vl": _qwen2_vl,
     "qwen2.5-vl": _qwen2_5_vl,
     "qwen3-vl": _qwen3_vl,
+    "qwen3.5": _qwen3_5,
     "llava": _llava,
     "idefics3": _idefics3,
     "internvl": _internvl,
