@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from llmfw.core.base.errors import RequestError
+from llmfw.core.base.histogram import Histogram
 from llmfw.core.base.media import MediaSpan
 from llmfw.core.base.request import Request
 from llmfw.core.model.images.image_encoder import ImageEncoder
@@ -20,6 +21,11 @@ class EngineImages:
 
     def __init__(self, encoder: ImageEncoder | None) -> None:
         self._encoder = encoder
+
+    @property
+    def seconds(self) -> Histogram | None:
+        """Seconds that encoding each image took; None: the model reads no images."""
+        return None if self._encoder is None else msgspec.structs.replace(self._encoder.seconds)
 
     def placed(self, request: Request) -> Request:
         """Return a request with the rotary positions of its images.

@@ -204,6 +204,9 @@ def test_same_image_is_encoded_once(served: Served) -> None:
     texts(engine, requests[3:])
     stats = engine.stats()
     assert (stats.num_images_encoded, stats.num_images_found) == (1, 4)
+    assert stats.image_seconds is not None
+    assert sum(stats.image_seconds.counts) == 1
+    assert stats.image_seconds.seconds > 0
 
 
 def test_decode_steps_with_images_are_captured(served: Served) -> None:
