@@ -8,9 +8,10 @@ from typing import Protocol
 
 import msgspec
 
-from llmfw.core.base.errors import LLMFWError
+from llmfw.core.base.errors import LLMFWError, RequestError
 from llmfw.core.base.image import Image
 from llmfw.core.base.media import MediaPrompt
+from llmfw.core.media.limits import CODE
 
 from .prepared import PreparedImages
 from .reader import ImageReader
@@ -69,7 +70,11 @@ class Vision(msgspec.Struct, frozen=True):
         """
         is_patient = self.is_for_batches
         async with self.prepared.turn(tenant, is_patient=is_patient):
-            found = await self.prompts.prompt(text, images, tenant)
+            try:
+                found = await self.prompts.prompt(text, images, tenant)
+            except RequestError as error:
+                self.reader.counts.refused["model"] += error.code == CODE
+                raise
             self.prepared.count(tenant, found.spans, is_patient=is_patient)
         return found
 

@@ -17,6 +17,7 @@ from llmfw.core.ipc.fork_client import ForkClient
 from llmfw.core.ipc.work_pool import WorkPool
 from llmfw.core.plugin.registry import Entry
 
+from .limits import CODE
 from .prompt_messages import (
     Failed,
     Outcome,
@@ -119,7 +120,7 @@ class ImagePrompter:
         except msgspec.DecodeError as error:
             raise EOFError("the process answers with something else") from error
         if isinstance(outcome, Rejected):
-            raise RequestError(outcome.message, param="messages")
+            raise RequestError(outcome.message, param="messages", code=outcome.code)
         if isinstance(outcome, Failed):
             logger.error("%s failed in process():\n%s", self._entry, outcome.trace)
             raise ComponentFailedError(f"{self._entry.spoken} failed in process(): {outcome.kind}")
@@ -128,6 +129,7 @@ class ImagePrompter:
                 f"the images take {outcome.size} bytes as the model reads them; at most {MAX_PROMPT_BYTES} are possible: send "
                 "fewer or smaller ones",
                 param="messages",
+                code=CODE,
             )
         return await asyncio.to_thread(self._taken, client, outcome.size)
 

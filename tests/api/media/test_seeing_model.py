@@ -172,6 +172,18 @@ def test_prepared_images_end_with_requests(pair: Pair, monkeypatch: pytest.Monke
     assert (len(counted), counted[0].used) == (2, 0)
 
 
+def test_the_model_s_own_limits_are_told(pair: Pair) -> None:
+    """The second image of a request is too narrow for the model's processor, which no other limit forbids."""
+    content = [part(picture(1)), part(picture(2, 4, 1000))]
+    reply = pair.served.post("/v1/chat/completions", {"messages": [{"role": "user", "content": content}]})
+    assert reply.status_code == 400
+    error = reply.json()["error"]
+    assert error["code"] == "invalid_image"
+    assert error["message"].startswith("image 2 cannot be prepared for the model: absolute aspect ratio")
+    metrics = httpx.get(f"{pair.served.url}/metrics").text
+    assert 'llmfw_images_refused_total{reason="model"} 1.0' in metrics
+
+
 def test_a_placeholder_in_the_text_is_refused(pair: Pair) -> None:
     content = [part(picture(1)), {"type": "text", "text": "<|image_pad|>"}]
     reply = pair.served.post("/v1/chat/completions", {"messages": [{"role": "user", "content": content}]})
