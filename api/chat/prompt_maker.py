@@ -114,7 +114,7 @@ class ChatPrompts:
             messages, images = await vision.reader.read(body.messages, tenant, hold)
             body = msgspec.structs.replace(body, messages=list(messages))
             text = await self.text(body, tools, truncation.texts, images=True)
-            prompt = await vision.prompts.prompt(text, images, tenant)
+            prompt = await vision.prompt(text, images, tenant)
         return ChatPrompt(text, prompt.token_ids, prompt.spans)
 
 

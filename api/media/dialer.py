@@ -2,47 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
-import socket
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable
 from typing import Any
 
 import httpcore
 
 from .addresses import check_addresses
+from .names import Resolve
 
-Resolve = Callable[[str], Awaitable[Sequence[str]]]
-"""Returns the addresses of a host; raises OSError if it has none."""
-
-MAX_LOOKUPS = 8
-"""Look-ups of names at a time. Each takes a thread, which a slow name server may hold for half a minute."""
 MAX_DIALLED = 2  # addresses of a host that are tried
-
-
-class SystemResolver:
-    """Resolves names as the system does, in threads of its own."""
-
-    def __init__(self) -> None:
-        self._threads = ThreadPoolExecutor(MAX_LOOKUPS, thread_name_prefix="llmfw-media-names")
-
-    async def __call__(self, host: str) -> Sequence[str]:
-        """Return the addresses of a host; raise OSError if it has none."""
-        loop = asyncio.get_running_loop()
-        found = await loop.run_in_executor(self._threads, _look_up, host)
-        return list(dict.fromkeys(found))
-
-    def close(self) -> None:
-        """Start no further look-ups."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
-
-
-def _look_up(host: str) -> list[str]:
-    try:
-        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
-    except UnicodeError as error:  # a label of more than 63 characters
-        raise OSError("the name is invalid") from error
-    return [str(address[0]) for *_, address in found]
 
 
 class CheckedDialer(httpcore.AsyncNetworkBackend):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 import weakref
+from functools import partial
 from urllib.parse import urljoin
 
 import httpcore
@@ -13,7 +14,8 @@ import httpx
 from llmfw.core.media.limits import ImageLimits, ImageRefusedError, too_many_bytes
 
 from .addresses import PORTS, MediaPolicy
-from .dialer import CheckedDialer, Resolve, SystemResolver
+from .dialer import CheckedDialer
+from .names import FairLookups, Resolve, SystemResolver
 
 MAX_REDIRECTS = 3
 TOTAL_S = 10.0
@@ -55,8 +57,8 @@ class ImageFetcher:
     ) -> None:
         self._policy = policy
         self._limits = limits
-        self._system = SystemResolver()
-        self._dialer = CheckedDialer(resolve or self._system, network)
+        self._names = FairLookups(resolve or SystemResolver())
+        self._network = network
         self._total_s = total_s
         self._context = tls
         self._places = asyncio.Semaphore(MAX_AT_A_TIME)
@@ -76,23 +78,20 @@ class ImageFetcher:
         async with of_tenant, self._places:
             try:
                 async with asyncio.timeout(self._total_s):
-                    return await self._follow(parsed)
+                    return await self._follow(parsed, tenant)
             except TimeoutError:
                 raise _gives_none(f"it takes longer than {self._total_s:g} s") from None
             except (httpcore.NetworkError, httpcore.ProtocolError, httpcore.TimeoutException, OSError):
                 # The library's own text may hold addresses.
                 raise _gives_none("its server cannot be reached, or does not speak HTTP") from None
 
-    def close(self) -> None:
-        """Start no further look-ups of names."""
-        self._system.close()
-
-    async def _follow(self, url: httpx.URL) -> bytes:
+    async def _follow(self, url: httpx.URL, tenant: str) -> bytes:
+        dialer = CheckedDialer(partial(self._names.addresses, tenant), self._network)
         for _ in range(MAX_REDIRECTS + 1):
             self._check(url)
             tls = await self._tls() if url.scheme == "https" else None
             async with httpcore.AsyncConnectionPool(
-                ssl_context=tls, max_connections=1, network_backend=self._dialer
+                ssl_context=tls, max_connections=1, network_backend=dialer
             ) as pool:
                 target = httpcore.URL(
                     scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=url.raw_path
@@ -107,7 +106,7 @@ class ImageFetcher:
     def _check(self, url: httpx.URL) -> None:
         if url.userinfo:
             raise ImageRefusedError("address", "is at a URL with a user or a password; leave them out")
-        port = url.port or PORTS.get(url.scheme, 0)
+        port = PORTS.get(url.scheme, 0) if url.port is None else url.port
         self._policy.check(url.scheme, url.raw_host.decode("ascii").lower(), port)
 
     async def _body(self, response: httpcore.Response) -> bytes:
@@ -150,7 +149,11 @@ def _redirected(url: httpx.URL, response: httpcore.Response) -> httpx.URL:
     place = next((value for name, value in response.headers if name.lower() == b"location"), None)
     if place is None:
         raise _gives_none("it redirects to nowhere")
-    found = _parsed(urljoin(str(url), place.decode("latin-1")))
+    try:
+        joined = urljoin(str(url), place.decode("latin-1"))
+    except ValueError:  # for example, an address of IPv6 without its second bracket
+        raise _gives_none("it redirects to no valid URL") from None
+    found = _parsed(joined)
     if url.scheme == "https" and found.scheme == "http":
         raise ImageRefusedError("address", "is at a URL that redirects from https to http")
     return found

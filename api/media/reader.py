@@ -14,7 +14,7 @@ from typing import Any
 from llmfw.core.base.errors import NotFoundError, RequestError
 from llmfw.core.base.image import Image
 from llmfw.core.media.decoder import ImageDecoder
-from llmfw.core.media.limits import ImageLimits, ImageRefusedError
+from llmfw.core.media.limits import CODE, ImageLimits, ImageRefusedError
 
 from .addresses import MediaPolicy
 from .counts import ImageCounts
@@ -27,7 +27,6 @@ ReadFile = Callable[[str, int], Awaitable[bytes]]
 """Returns the content of a file, by its id and its maximum size in bytes. Raises NotFoundError if the file is not the
 caller's, RequestError if its purpose is not `vision`, and ImageRefusedError if it is larger."""
 
-CODE = "invalid_image"
 MAX_READ_AT_ONCE = 4  # images of one request
 MAX_KEPT_BYTES = 64 * 2**20
 """Memory for decoded images that may come again: a conversation sends its images with each message."""
@@ -100,7 +99,6 @@ class ImageReader:
 
     async def close(self) -> None:
         """End the processes that decode images."""
-        self._fetcher.close()
         await self._decoder.close()
 
     async def _image(self, part: ImagePart, tenant: str, hold: ImageHold) -> Image:

@@ -270,3 +270,13 @@ def _steps(engines: Engines) -> Iterator[Metric]:
             add_histogram(gaps, _values(engine, "deferrable"), stats.deferrable_gaps)
     if gaps.samples:
         yield gaps
+    encoding = HistogramMetricFamily(
+        "llmfw_image_encode_seconds",
+        "Seconds that the model's encoder took for an image.",
+        labels=_labels(engines),
+    )
+    for engine, stats in engines.items():
+        if stats.image_seconds is not None:
+            add_histogram(encoding, _values(engine), stats.image_seconds)
+    if encoding.samples:
+        yield encoding

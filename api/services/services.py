@@ -183,7 +183,8 @@ class Services:
         names = self.live.generator.names
         self.adapters = AdapterService(client, names)
         self.replicas = ReplicaService(client)
-        deferred = Answering(DeferringClient(client), components, config, self._memory, names, self.vision)
+        vision = None if self.vision is None else self.vision.for_batches()
+        deferred = Answering(DeferringClient(client), components, config, self._memory, names, vision)
         self.batches = open_batches(
             client,
             deferred,

@@ -66,6 +66,8 @@ class EngineStats(msgspec.Struct, tag="stats", kw_only=True):
         num_evicted_tokens: number of tokens that the prefix cache has evicted.
         num_images_encoded, num_images_found: number of images in prompts that were encoded, and number of
             images whose encoding was still kept. Neither number includes images in cached prefixes.
+        image_seconds: seconds that the device took to encode each of these images; None if the engine reads
+            no images.
         num_steps: number of steps.
         step_seconds: seconds of each phase of the steps.
         idle_seconds: seconds in which the engine process had nothing to do; 0 for an engine in the process of
@@ -91,6 +93,7 @@ class EngineStats(msgspec.Struct, tag="stats", kw_only=True):
     num_evicted_tokens: int = 0
     num_images_encoded: int = 0
     num_images_found: int = 0
+    image_seconds: Histogram | None = None
     num_steps: int = 0
     step_seconds: StepSeconds = msgspec.field(default_factory=StepSeconds)
     idle_seconds: float = 0.0

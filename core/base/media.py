@@ -58,7 +58,7 @@ class MediaArray(msgspec.Struct, frozen=True, array_like=True):
 DTYPES = frozenset(np.dtype(name).str for name in ("float32", "float64", "int64", "int32", "uint8", "bool"))
 
 
-class MediaSpan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class MediaSpan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, weakref=True):
     """An image in a prompt.
 
     Attributes:
@@ -70,6 +70,7 @@ class MediaSpan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         tensors: what the model's encoder reads, by the name of its argument.
         positions: rotary positions of the span's tokens, int64: [3, length]; None: positions are indices.
         shift: difference between rotary position and index, for the text after the span.
+        is_block: whether the tokens that take rows attend to each other in both directions.
     """
 
     offset: int
@@ -79,6 +80,7 @@ class MediaSpan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     tensors: dict[str, MediaArray]
     positions: MediaArray | None = None
     shift: int = 0
+    is_block: bool = False
 
     @property
     def end(self) -> int:
@@ -117,6 +119,32 @@ def shared_length(spans: Sequence[MediaSpan], length: int, page_size: int) -> in
         if span.offset < length < span.offset + LEAST_SHARED or span.length < LEAST_SHARED:
             length = min(length, span.offset)
     return length - length % page_size
+
+
+def blocks_of(token_ids: TokenIds, spans: Sequence[MediaSpan]) -> npt.NDArray[np.int64]:
+    """Return the first index, and the index after the last, of each run of tokens that take rows: [n, 2].
+
+    Args:
+        token_ids: token ids of the prompt: [N].
+        spans: images whose tokens to find.
+    """
+    takes = np.zeros(len(token_ids) + 2, dtype=np.int8)  # with a token of text at each end
+    for span in spans:
+        takes[1 + span.offset : 1 + span.end] = token_ids[span.offset : span.end] == span.token_id
+    found: npt.NDArray[np.int64] = np.flatnonzero(np.diff(takes)).reshape(-1, 2)
+    return found
+
+
+def ends_of(blocks: npt.NDArray[np.int64], start: int, end: int) -> npt.NDArray[np.int64]:
+    """Return the index after the last token that each token at [start, end) attends to: [end - start].
+
+    Args:
+        blocks: runs of tokens that attend to each other in both directions, as `blocks_of` returns them.
+    """
+    found: npt.NDArray[np.int64] = np.arange(start, end) + 1
+    for first, last in blocks.tolist():
+        found[max(0, first - start) : max(0, last - start)] = last
+    return found
 
 
 def _numbers(key: bytes, count: int) -> TokenIds:

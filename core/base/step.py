@@ -223,6 +223,8 @@ class StepInput(msgspec.Struct, frozen=True, omit_defaults=True):
         images: images in the step.
         rotary: rotary positions of the tokens, on three axes, for models that count images' positions so: [3,
             T]; empty: they are `positions`.
+        ends: position after the last token that each token attends to: [T]; empty: each token attends to no
+            later token.
     """
 
     tokens: Ints
@@ -243,6 +245,7 @@ class StepInput(msgspec.Struct, frozen=True, omit_defaults=True):
     adapters: Ints = NO_INTS
     images: StepImages = NO_IMAGES
     rotary: Ints = NO_INTS
+    ends: Ints = NO_INTS
 
     @property
     def num_tokens(self) -> int:

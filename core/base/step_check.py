@@ -73,6 +73,7 @@ def check_step(step: StepInput, limits: StepLimits) -> None:
         raise ValueError("rows holds a row twice")
     _check_range("adapters", step.adapters, 0, limits.num_adapters)
     _check_pieces(step, limits)
+    _check_ends(step)
     _check_states(step, limits)
     for start in step.row_starts:
         _check_row_start(start, limits)
@@ -140,6 +141,17 @@ def _check_images(step: StepInput) -> None:
         _check_equal("images.parts.places has %d entries, and rows has %d", len(part.places), len(part.rows))
         _check_range("images.parts.places", part.places, 0, step.num_tokens - 1)
         _check_range("images.parts.rows", part.rows, 0, 2**31 - 1)
+
+
+def _check_ends(step: StepInput) -> None:
+    """Check that no token attends beyond the tokens of its sequence."""
+    if not len(step.ends):
+        return
+    _check_column("ends", step.ends, np.int64)
+    _check_equal("ends has %d entries, and tokens has %d", len(step.ends), step.num_tokens)
+    lengths = np.repeat(step.kv_lens, step.counts)
+    if (wrong := (step.ends <= step.positions) | (step.ends > lengths)).any():
+        raise ValueError(f"ends has {step.ends[wrong][0]} for the token at {step.positions[wrong][0]}")
 
 
 def _check_pieces(step: StepInput, limits: StepLimits) -> None:

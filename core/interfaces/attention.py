@@ -39,9 +39,13 @@ class AttentionBackend(ABC):
         layers, storage, options: the constructor's arguments.
         has_own_threads: whether the backend computes on its own threads instead of torch's (see
             `ModulePass`).
+        looks_ahead: whether the backend heeds `ForwardBatch.ends`. Some models let the tokens of an image
+            attend to each other in both directions. For a backend that does not look ahead, another one
+            computes the steps with such images.
     """
 
     has_own_threads = False
+    looks_ahead = False
 
     class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """Options of the component, set by `-o attention.key=value`.
@@ -152,7 +156,9 @@ class AttentionBackend(ABC):
     ) -> torch.Tensor:
         """Write the new keys and values to `batch.slots`, and return the attention output.
 
-        Token t of sequence s attends to all tokens of s up to and including itself (within the window).
+        Token t of sequence s attends to all tokens of s up to and including itself (within the window). With
+        `batch.ends`, it attends to all tokens of s at positions below `batch.ends[t]` that are not too far
+        back for the window.
 
         Returns:
             [T, num_heads, v_head_dim], in the dtype of `query`.

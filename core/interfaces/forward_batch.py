@@ -27,6 +27,9 @@ class ForwardBatch:
             every sequence has one token, and these tensors have the same addresses in all such steps of B
             sequences. Some sequences may be padding: padding has length 1, and shares one row, whose page
             belongs to no sequence.
+        ends: position after the last token that each token attends to, on the host: [T]; never beyond the
+            tokens of its sequence in this step. None, except for backends that can look ahead
+            (`AttentionBackend.looks_ahead`): each token attends to no later token.
     """
 
     positions: npt.NDArray[np.int64]
@@ -38,6 +41,7 @@ class ForwardBatch:
     num_single: int
     page_size: int
     is_static: bool = False
+    ends: npt.NDArray[np.int64] | None = None
 
     @property
     def device(self) -> torch.device:

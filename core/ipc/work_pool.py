@@ -129,11 +129,14 @@ class WorkPool:
     async def _run(self, job: _Waiting, idle: ForkClient | None) -> None:
         """Run a job, and keep its process for the next one.
 
+        If a process that waited for a job has ended, which it may have done before this job, the job gets a
+        new process.
+
         Args:
             idle: process to use; None: a new one.
         """
         client = idle or await self._started()
-        keep = False
+        keep = is_again = False
         try:
             await self._until_ready(client)
             keep = True
@@ -145,8 +148,10 @@ class WorkPool:
             raise ComponentError(str(error)) from error
         except (TimeoutError, EOFError, OSError) as error:
             keep = False
+            is_again = idle is not None and not isinstance(error, TimeoutError) and not self._closed
             logger.warning("A process for %s ended or hung; the next one gets a new process", self._what)
-            raise OverloadedError(f"the process for {self._what} ended; try again later") from error
+            if not is_again:
+                raise OverloadedError(f"the process for {self._what} ended; try again later") from error
         except asyncio.CancelledError:
             keep = False
             raise
@@ -155,6 +160,9 @@ class WorkPool:
                 self._idle.append(client)
             else:
                 await client.end()
+        if is_again:
+            self._num_starting += 1
+            await self._run(job, None)
 
     async def _started(self) -> ForkClient:
         try:

@@ -20,10 +20,15 @@ Reason = Literal[
     "source",
     "address",
     "number",
+    "model",
 ]
 """The reason why an image was refused, for metrics: unknown format, more than one frame, an incomplete or
 invalid file, data beyond the picture, too small or too large, too many bytes, too much time or memory, a
-crash of its decoder, a source that gives no image, an address that may not be used, too many images."""
+crash of its decoder, a source that gives no image, an address that may not be used, too many images, an image
+that the model's processor cannot prepare."""
+
+CODE = "invalid_image"
+"""Code of the errors of images that are refused."""
 
 REASONS: tuple[Reason, ...] = Reason.__args__  # type: ignore[attr-defined]
 

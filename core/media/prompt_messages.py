@@ -59,9 +59,10 @@ class Made(msgspec.Struct, frozen=True, tag="made"):
 
 
 class Rejected(msgspec.Struct, frozen=True, tag="rejected"):
-    """The reason, for the client, why no prompt can be made of this text and these images."""
+    """The reason, for the client, why no prompt can be made of this text and these images, and its code."""
 
     message: str
+    code: str | None = None
 
 
 class Failed(msgspec.Struct, frozen=True, tag="failed"):

@@ -23,6 +23,7 @@ from llmfw.core.ipc.fork_server import connected
 from llmfw.core.ipc.resource_limits import limited
 from llmfw.core.plugin.registry import Entry
 
+from .limits import CODE
 from .prompt_messages import Failed, Made, PromptJob, Rejected, Setup, decode_job, decode_source, encode
 
 MAX_MESSAGE = 1000  # characters
@@ -49,19 +50,19 @@ class Preparing:
             with limited(known.cpu_s, known.memory_mb):
                 return encode(self._made(known, memory))
         except RequestError as error:
-            return encode(Rejected(str(error)[:MAX_MESSAGE]))
+            return encode(Rejected(str(error)[:MAX_MESSAGE], error.code))
         except MemoryError:
-            return encode(Rejected(TOO_LARGE.format(known.memory_mb)))
+            return encode(Rejected(TOO_LARGE.format(known.memory_mb), CODE))
         except Exception as error:  # noqa: BLE001 - a plugin may raise anything; the parent reports it
             return encode(Failed(type(error).__name__, traceback.format_exc()[-MAX_TRACE:]))
 
     def too_slow(self, job: bytes) -> bytes:
         """Return the answer for a prompt that took too long."""
-        return encode(Rejected(TOO_SLOW.format(decode_job(job).cpu_s)))
+        return encode(Rejected(TOO_SLOW.format(decode_job(job).cpu_s), CODE))
 
     def after_death(self, job: bytes, exit_code: int) -> bytes:
         """Return the answer for a prompt whose child died."""
-        return self.too_slow(job) if exit_code == -signal.SIGXCPU else encode(Rejected(CRASHED))
+        return self.too_slow(job) if exit_code == -signal.SIGXCPU else encode(Rejected(CRASHED, CODE))
 
     def _made(self, job: PromptJob, memory: int) -> Made:
         source = decode_source(os.pread(memory, job.size, 0))

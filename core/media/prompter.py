@@ -17,6 +17,7 @@ from llmfw.core.ipc.fork_client import ForkClient
 from llmfw.core.ipc.work_pool import WorkPool
 from llmfw.core.plugin.registry import Entry
 
+from .limits import CODE
 from .prompt_messages import (
     Failed,
     Outcome,
@@ -37,6 +38,8 @@ MAX_WAITING = 512
 MAX_PROMPT_BYTES = 2**30
 CPU_S = 20.0
 MEMORY_MB = 4096
+LARGE = 2**22
+"""Bytes of pixels that are encoded in a thread, so that they do not hold up the event loop."""
 SILENT_S = 10.0
 """Seconds that a process may take in addition to the longest time of its child, before it is killed."""
 
@@ -95,7 +98,9 @@ class ImagePrompter:
             ComponentFailedError: the media processor raised an exception, which is logged.
             OverloadedError: too many prompts wait, or the process ended.
         """
-        data = encode(Source(text, tuple(images)))
+        source = Source(text, tuple(images))
+        is_large = sum(len(image.pixels) for image in images) > LARGE
+        data = await asyncio.to_thread(encode, source) if is_large else encode(source)
 
         async def use(client: ForkClient) -> MediaPrompt:
             return await self._made(client, data)
@@ -115,7 +120,7 @@ class ImagePrompter:
         except msgspec.DecodeError as error:
             raise EOFError("the process answers with something else") from error
         if isinstance(outcome, Rejected):
-            raise RequestError(outcome.message, param="messages")
+            raise RequestError(outcome.message, param="messages", code=outcome.code)
         if isinstance(outcome, Failed):
             logger.error("%s failed in process():\n%s", self._entry, outcome.trace)
             raise ComponentFailedError(f"{self._entry.spoken} failed in process(): {outcome.kind}")
@@ -124,6 +129,7 @@ class ImagePrompter:
                 f"the images take {outcome.size} bytes as the model reads them; at most {MAX_PROMPT_BYTES} are possible: send "
                 "fewer or smaller ones",
                 param="messages",
+                code=CODE,
             )
         return await asyncio.to_thread(self._taken, client, outcome.size)
 

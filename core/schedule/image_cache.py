@@ -60,11 +60,13 @@ class ImageCache:
     def fit(self, seq: SequenceState, count: int) -> int:
         """Return how many of a sequence's next `count` tokens may be computed in the step.
 
-        The tokens end before the first image that the step can no longer encode.
+        The tokens end before the first image that the step can no longer encode. They may be more than
+        `count`, so that no image is cut whose tokens attend to each other in both directions.
         """
         if seq.media is None or count <= 0:
             return count
         start = seq.num_computed
+        count = seq.media.uncut(start, count)
         for number in seq.media.touched(start, start + count):
             span = seq.media.spans[number]
             if not self._plan(span.key, seq.media.num_rows[number]):

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from llmfw.core.base.media import MediaSpan, TokenIds, cache_ids
+from llmfw.core.base.media import MediaSpan, TokenIds, blocks_of, cache_ids, ends_of
 from llmfw.core.base.step import ImagePart, Ints
 
 
@@ -23,6 +23,8 @@ class SequenceMedia:
         cache_ids: numbers that stand for the prompt's tokens in the prefix cache: [N].
         shift: difference of the rotary position from the index, for tokens after the prompt.
         num_rows: number of rows that the encoder computes for each image.
+        blocks: first index, and index after the last, of each run of tokens that attend to each other in both
+            directions, in order: [n, 2].
     """
 
     def __init__(self, prompt: TokenIds, spans: Sequence[MediaSpan]) -> None:
@@ -32,6 +34,7 @@ class SequenceMedia:
         self._takes = [prompt[span.offset : span.end] == span.token_id for span in spans]
         self.num_rows = [int(np.count_nonzero(takes)) for takes in self._takes]
         self._rotary = _rotary(len(prompt), spans) if any(span.positions for span in spans) else None
+        self.blocks = blocks_of(prompt, [span for span in spans if span.is_block])
 
     @property
     def has_rotary(self) -> bool:
@@ -54,6 +57,22 @@ class SequenceMedia:
         places = np.flatnonzero(takes[low:high])
         rows = np.arange(len(places)) + np.count_nonzero(takes[:low])
         return ImagePart(span.key, places + (first + span.offset + low - start), rows)
+
+    def uncut(self, start: int, count: int) -> int:
+        """Return how many tokens from `start` on to compute, about `count`, so that no block is cut.
+
+        A block that starts after `start` is left for the next piece. A block that starts at or before `start`
+        is computed to its end, even if it has more than `count` tokens.
+        """
+        end = start + count
+        for first, last in self.blocks.tolist():
+            if first < end < last:
+                return int(first if first > start else last) - start
+        return count
+
+    def ends(self, start: int, end: int) -> Ints:
+        """Return the index after the last token that each token at [start, end) attends to: [end - start]."""
+        return ends_of(self.blocks, start, end)
 
     def rotary(self, start: int, end: int) -> Ints:
         """Return the rotary positions of the tokens at [start, end): [3, end - start]."""

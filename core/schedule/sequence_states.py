@@ -113,8 +113,8 @@ class SequenceStates:
             seq: sequence that has not computed anything.
             least: minimum number of tokens that the snapshot must save the sequence.
         """
-        token_ids, salt = seq.token_ids[: seq.num_reusable], seq.request.cache_salt
-        position = self._cache.cached_length(token_ids, salt)
+        ids, salt = seq.cache_ids[: seq.num_reusable], seq.request.cache_salt
+        position = self._cache.cached_length(ids, salt)
         if position - seq.num_computed < least or position not in self._wanted.get(seq, ()):
             return []
         return [
@@ -123,7 +123,7 @@ class SequenceStates:
             if other is not seq
             and other.request.cache_salt == salt
             and (position in self._launched.get(other, ()) or position in self._wanted.get(other, ()))
-            and np.array_equal(other.tokens(0, position), token_ids[:position])
+            and np.array_equal(other.cache_ids[:position], ids[:position])
         ]
 
     def take_copies(
@@ -166,7 +166,7 @@ class SequenceStates:
             if seq.id in broken:
                 self._cache.slots.free(slot)
             else:
-                self._cache.attach(seq.token_ids[:position], seq.request.cache_salt, slot)
+                self._cache.attach(seq.cache_ids[:position], seq.request.cache_salt, slot)
 
     def withdraw(self, plan: BatchPlan) -> list[SequenceState]:
         """Undo the copies of a failed step: the snapshots and rows that they would have written are invalid.
@@ -213,10 +213,10 @@ class SequenceStates:
 
         These are the position where the sequence diverges from the cached prefixes, and the ends of pins.
         """
-        token_ids, salt = seq.token_ids, seq.request.cache_salt
-        parting = self._cache.cached_length(token_ids[: seq.num_reusable], salt)
+        ids, salt = seq.cache_ids, seq.request.cache_salt
+        parting = self._cache.cached_length(ids[: seq.num_reusable], salt)
         last = (seq.num_tokens - 1) // self._page_size * self._page_size
-        return {parting, *self._cache.kept_lengths(token_ids[:last], salt)}
+        return {parting, *self._cache.kept_lengths(ids[:last], salt)}
 
     def _own_end(self, seq: SequenceState, start: int) -> int:
         """Return the position, in whole pages, of the snapshot for the same prompt and the next turn."""

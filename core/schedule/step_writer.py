@@ -112,6 +112,7 @@ def write_step(
         adapters=_adapters(table, indices),
         images=NO_IMAGES if pages.images is None else pages.images.take(sequences, starts, counts),
         rotary=_rotary(sequences, starts, counts),
+        ends=_ends(sequences, starts, counts),
     )
 
 
@@ -165,6 +166,21 @@ def _rotary(sequences: Sequence[SequenceState], starts: Ints, counts: Ints) -> I
         ],
         axis=1,
     )
+
+
+def _ends(sequences: Sequence[SequenceState], starts: Ints, counts: Ints) -> Ints:
+    """Return the position after the last token that each token attends to, as in `StepInput`."""
+    if not any(seq.media is not None and len(seq.media.blocks) for seq in sequences):
+        return NO_INTS
+    pieces = list(zip(sequences, starts.tolist(), (starts + counts).tolist(), strict=True))
+    own = np.concatenate([np.arange(start, end) + 1 for _, start, end in pieces])
+    found: Ints = np.concatenate(
+        [
+            np.arange(start, end) + 1 if seq.media is None else seq.media.ends(start, end)
+            for seq, start, end in pieces
+        ]
+    )
+    return NO_INTS if np.array_equal(own, found) else found
 
 
 def _last_tokens(table: SequenceTable, indices: Indices, rows: Ints) -> tuple[Ints, Ints]:

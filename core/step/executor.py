@@ -307,6 +307,7 @@ def forward_batch(
         page_table=page_table.tensor,
         num_single=step.num_single,
         page_size=page_table.page_size,
+        ends=step.ends if len(step.ends) else None,
     )
 
 

@@ -136,6 +136,25 @@ class AttentionBackendTests(TensorTests):
             backend, TOLERANCES[dtype]
         )
 
+    @pytest.mark.parametrize("page_size", [1, 16])
+    @pytest.mark.parametrize("window", [None, 20])
+    def test_tokens_see_later_ones(
+        self,
+        backend: type[AttentionBackend],
+        window: int | None,
+        page_size: int,
+        dtype: torch.dtype,
+        device: str,
+        head_dim: int,
+    ) -> None:
+        """The tokens of an image attend to each other in both directions, if the backend can look ahead."""
+        if not backend.looks_ahead:
+            pytest.skip("the backend does not look ahead")
+        spec = make_layer(head_dim=head_dim, sliding_window=window)
+        case = skip_unsupported(backend, AttentionCase(spec, RAGGED, page_size, dtype, device))
+        case.look_ahead()
+        case.check(backend, TOLERANCES[dtype])
+
     @pytest.mark.parametrize("window", [None, 9])
     def test_sinks_add_to_the_softmax_denominator(
         self,

@@ -31,7 +31,12 @@ def make_layer(**changes: Any) -> LayerSpec:
 
 
 def attend_in_float64(
-    query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, spec: LayerSpec, sinks: torch.Tensor | None
+    query: torch.Tensor,
+    keys: torch.Tensor,
+    values: torch.Tensor,
+    spec: LayerSpec,
+    sinks: torch.Tensor | None,
+    ends: npt.NDArray[np.int64] | None = None,
 ) -> torch.Tensor:
     """Return the attention output of the last t tokens of one sequence, computed in float64: [t, H, Dv].
 
@@ -40,6 +45,7 @@ def attend_in_float64(
         keys, values: keys and values of all L tokens: [L, Hkv, D], [L, Hkv, Dv].
         spec: the layer.
         sinks: attention sinks: [H]; None: no sinks.
+        ends: position after the last token that each of these tokens attends to: [t]; None: no later token.
     """
     shared = spec.num_heads // spec.num_kv_heads
     keys, values = (x.double().repeat_interleave(shared, dim=1) for x in (keys, values))
@@ -47,8 +53,10 @@ def attend_in_float64(
     if spec.softcap:
         scores = spec.softcap * torch.tanh(scores / spec.softcap)
     places = torch.arange(len(keys))
-    distance = places[len(keys) - len(query) :, None] - places[None, :]
-    hidden = (distance < 0) | (distance >= (spec.sliding_window or len(keys)))
+    own = places[len(keys) - len(query) :]
+    distance = own[:, None] - places[None, :]
+    after = own + 1 if ends is None else torch.from_numpy(ends)
+    hidden = (places >= after[:, None]) | (distance >= (spec.sliding_window or len(keys)))
     scores = scores.masked_fill(hidden, -torch.inf)
     if sinks is not None:
         scores = torch.cat([scores, sinks.double()[:, None, None].expand(-1, len(query), 1)], dim=-1)
@@ -178,14 +186,26 @@ class AttentionCase:
 
     def expected(self, sinks: torch.Tensor | None = None) -> torch.Tensor:
         """Return the correct result of `run`, computed in float64 from the stored data: [T, H, Dv]."""
+        counts = [new for _, new in self.lengths]
+        ends: list[Any] = [None] * len(counts)
+        if self.batch.ends is not None:
+            ends = np.split(self.batch.ends, np.cumsum(counts)[:-1])
+        sequences = zip(self._sequences, self.lengths, ends, strict=True)
         return torch.cat(
             [
                 attend_in_float64(
-                    query[stored:], self._stored(keys, 0), self._stored(values, 1), self.spec, sinks
+                    query[stored:], self._stored(keys, 0), self._stored(values, 1), self.spec, sinks, own
                 )
-                for (query, keys, values), (stored, _) in zip(self._sequences, self.lengths, strict=True)
+                for (query, keys, values), (stored, _), own in sequences
             ]
         )
+
+    def look_ahead(self) -> None:
+        """Let the tokens of each sequence with several new ones attend to each other, but for the last two."""
+        lengths = np.repeat(self.batch.kv_lens, self.batch.query_lens)
+        places = self.batch.positions
+        ends = np.where(places < lengths - 2, lengths - 2, places + 1)
+        self.batch = replace(self.batch, ends=ends)
 
     def check(
         self, backend: type[AttentionBackend], tolerance: float, sinks: torch.Tensor | None = None

@@ -58,16 +58,19 @@ class Span:
             KEY_BLOCK.
         distance: number of tokens from each slot's token to each of the block's tokens: [t, L]. The number of
             tokens t is padded to a multiple of QUERY_BLOCK. Keys after a token have a negative distance.
+        nearest: least distance of a key that each token attends to: [t, 1]; 0, or less if it looks ahead.
     """
 
     tokens: slice
     slots: torch.Tensor
     distance: torch.Tensor
+    nearest: torch.Tensor | int = 0
 
 
 class TorchAttention(AttentionBackend):
     """Attention by torch's operators over gathered pages."""
 
+    looks_ahead = True
     _groups: list[Group]
     _spans: list[Span]
     _masks: dict[tuple[int, int | None], torch.Tensor]
@@ -176,7 +179,7 @@ class TorchAttention(AttentionBackend):
         """
         name = (id(part), window)
         if name not in self._masks:
-            seen = part.distance >= 0
+            seen = part.distance >= (part.nearest if isinstance(part, Span) else 0)
             self._masks[name] = seen if window is None else seen & (part.distance < window)
         return self._masks[name]
 
@@ -255,12 +258,23 @@ def _make_spans(batch: ForwardBatch) -> list[Span]:
         for offset in range(0, count, size):
             end = min(offset + size, count)
             start = length - count + offset
-            slots = _slots(batch, batch.rows[i : i + 1], length - count + end)[0]
+            tokens = slice(first + offset, first + end)
+            ends = None if batch.ends is None else batch.ends[tokens]
+            seen = length - count + end if ends is None else int(ends.max())
+            slots = _slots(batch, batch.rows[i : i + 1], seen)[0]
             places = torch.arange(start, start + _round_up(end - offset, QUERY_BLOCK), device=batch.device)
             distance = places[:, None] - torch.arange(len(slots), device=batch.device)[None, :]
-            spans.append(Span(slice(first + offset, first + end), slots, distance))
+            nearest = 0 if ends is None else _nearest(ends - np.arange(start, start + len(ends)), places)
+            spans.append(Span(tokens, slots, distance, nearest))
         first += count
     return spans
+
+
+def _nearest(ahead: np.ndarray, places: torch.Tensor) -> torch.Tensor:
+    """Return `Span.nearest`, [t, 1], from the number of tokens from each token on that it attends to."""
+    nearest = torch.zeros_like(places)
+    nearest[: len(ahead)] = torch.from_numpy(1 - ahead)
+    return nearest[:, None]
 
 
 def _slots(batch: ForwardBatch, rows: torch.Tensor, length: int) -> torch.Tensor:

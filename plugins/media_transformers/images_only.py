@@ -17,6 +17,8 @@ from transformers.processing_utils import ProcessorMixin
 
 from llmfw.core import ModelError
 
+from .missing_packages import without_number_words, without_torchvision
+
 NAMING_FILES = ("processor_config.json", "preprocessor_config.json", "tokenizer_config.json")
 """Files that may name the class of the processor."""
 
@@ -33,12 +35,15 @@ def load_processor(folder: str, model_type: str) -> Any:
             f"transformers has no processor of images for models of the type {model_type}; serve text alone"
         )
     found = processing_auto.processor_class_from_name(name)
-    if found is None or getattr(found, "is_dummy", False) or not issubclass(found, ProcessorMixin):
+    if getattr(found, "is_dummy", False):
+        found = without_torchvision(name)
+    if found is None or not issubclass(found, ProcessorMixin):
         raise ModelError(
             f"transformers' {name} cannot be used; it may need torchvision, which llmfw does not"
         )
     try:
-        return _without_videos(found).from_pretrained(folder, local_files_only=True)
+        with without_number_words(found):
+            return _without_videos(found).from_pretrained(folder, local_files_only=True)
     except Exception as error:
         lines = str(error).strip().splitlines() or [type(error).__name__]
         raise ModelError(f"the model's {name} cannot be built: {lines[0]}") from error

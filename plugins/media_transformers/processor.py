@@ -20,6 +20,7 @@ from llmfw.core import Image, MediaArray, MediaProcessor, MediaPrompt, MediaSpan
 
 from .images_only import load_processor
 
+CODE = "invalid_image"
 OF_TEXT = frozenset({"input_ids", "attention_mask", "token_type_ids", "mm_token_type_ids"})
 """Outputs of a processor that are not for the model's encoder."""
 
@@ -54,11 +55,12 @@ class TransformersProcessor(MediaProcessor):
                 param="messages",
             )
         pictures = [PIL.Image.frombytes("RGB", (each.width, each.height), each.pixels) for each in images]
-        whole = self._call(text, pictures, "the images")
         if len(images) == 1:
-            each = [whole]
+            each = [self._call(text, pictures, "the image")]
+            whole = each[0]
         else:
             each = [self._call(self.placeholder, [it], f"image {i + 1}") for i, it in enumerate(pictures)]
+            whole = self._call(text, pictures, "the images")
         ids = np.asarray(whole["input_ids"][0])
         return MediaPrompt(ids.tolist(), self._spans(ids, images, each))
 
@@ -70,7 +72,7 @@ class TransformersProcessor(MediaProcessor):
         except ValueError as error:  # for example, an aspect ratio that is too large
             reason = (str(error).strip().splitlines() or ["ValueError"])[0]
             raise RequestError(
-                f"{what} cannot be prepared for the model: {reason[:200]}", param="messages"
+                f"{what} cannot be prepared for the model: {reason[:200]}", param="messages", code=CODE
             ) from error
 
     def _spans(self, ids: Any, images: Sequence[Image], each: list[Any]) -> tuple[MediaSpan, ...]:

@@ -51,6 +51,7 @@ STATS = EngineStats(
     num_evicted_tokens=11,
     num_images_encoded=5,
     num_images_found=6,
+    image_seconds=Histogram((0.1, 0.2), [2, 1, 2], 1.5),
     num_steps=9,
     step_seconds=StepSeconds(1, 2, 3, 4, 5),
     idle_seconds=6.5,
@@ -112,12 +113,17 @@ def test_metrics_keep_names_labels_and_values(accept: str, parse: Parse) -> None
         of("llmfw_engine_idle_seconds_total"): 6.5,
         **gaps("live", [1, 3, 6], 4.5),
         **gaps("deferrable", [0, 0, 0], 0),
+        **histogram("llmfw_image_encode_seconds", [2, 3, 5], 1.5),
     }
 
 
 def gaps(group: str, totals: list[int], seconds: float) -> dict[Sample, float]:
     """Return the samples of the histogram of times between tokens."""
-    name, labels = "llmfw_inter_token_latency_seconds", {"class": group}
+    return histogram("llmfw_inter_token_latency_seconds", totals, seconds, **{"class": group})
+
+
+def histogram(name: str, totals: list[int], seconds: float, /, **labels: str) -> dict[Sample, float]:
+    """Return the samples of a histogram with the bounds 0.1 and 0.2."""
     buckets = zip(("0.1", "0.2", "+Inf"), totals, strict=True)
     return {
         **{of(f"{name}_bucket", **labels, le=le): total for le, total in buckets},

@@ -44,6 +44,7 @@ FORBIDDEN_TARGETS = (
     "http://255.255.255.255/secret",
     "http://user:password@images.example/good",
     "http://images.example:6379/good",
+    "http://images.example:0/good",
     "http://%31%32%37.0.0.1/secret",
     "http://\uff11\uff12\uff17.0.0.1/secret",
     "http://127\u3002" + "0.0.1/secret",
@@ -56,6 +57,7 @@ FORBIDDEN_TARGETS = (
     "http://private.example/secret",
     "http://mixed.example/secret",
     "http://none.example/secret",
+    "http://[/secret",
 )
 """URLs that must not be fetched, neither directly nor by a redirect."""
 

@@ -85,14 +85,37 @@ def choose_attention(
     reasons, elsewhere = _listed(search.rejections)
     if found is None:
         raise _none_can_serve(config, model, device, reasons + elsewhere)
-    name, backend = name_of(registry, found.decode), found.results[0]
+    name, backend, ahead = name_of(registry, found.decode), found.results[0], None
     if found.prefill != found.decode:
         name += f", prompts: {name_of(registry, found.prefill)}"
         backend = SplitAttention(*found.results)
+    if model.images is not None and model.images.looks_ahead and not found.results[-1].looks_ahead:
+        ahead, with_images = _that_looks_ahead(registry, model, device, storage)
+        name += f", images: {name_of(registry, ahead)}"
+        backend = SplitAttention(found.results[0], found.results[-1], with_images)
     logger.info("Attention backend: %s%s", name, f" ({'; '.join(reasons)})" if reasons else "")
     if elsewhere:
         logger.debug("Attention backends for other devices than %s: %s", device.type, ", ".join(elsewhere))
-    return ChosenAttention(name, backend, found.decode, found.prefill)
+    return ChosenAttention(name, backend, found.decode, found.prefill, ahead)
+
+
+def _that_looks_ahead(
+    registry: Registry, model: LoadedModel, device: torch.device, storage: KVStorage
+) -> tuple[Entry, AttentionBackend]:
+    """Return the best backend that looks ahead, with its default options.
+
+    Raises:
+        ComponentError: there is none that can serve the model.
+    """
+    for entry in registry.entries(KIND):
+        backend: type[AttentionBackend] = entry.load()
+        if backend.looks_ahead and _unsupported(model, device, storage.stored_as, backend) is None:
+            made = partial(backend.for_part, "prefill")
+            return entry, entry.build(made, model.layers, storage, entry.build_options({}))
+    raise ComponentError(
+        f"no attention backend can serve images of {model.architecture}, whose tokens attend to each other in both "
+        "directions; --image-cache-mb 0 serves its text alone"
+    )
 
 
 def attention_bytes(

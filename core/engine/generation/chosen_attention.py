@@ -1,4 +1,4 @@
-"""The attention backends that serve a model: one, or one for single tokens and one for prompts."""
+"""The attention backends that serve a model: one, or several that share its steps."""
 
 from __future__ import annotations
 
@@ -18,17 +18,23 @@ class ChosenAttention:
         backend: the backend that the executor uses.
         decode: registry entry of the backend for single tokens.
         prefill: registry entry of the backend for prompts; equal to `decode` if there is one backend.
+        ahead: registry entry of the backend for prompts with images that need one that looks ahead; None:
+            there are no such images, or `prefill` looks ahead.
     """
 
     name: str
     backend: AttentionBackend
     decode: Entry
     prefill: Entry
+    ahead: Entry | None = None
 
     @property
     def suspect(self) -> Entry:
         """Entry of the backend that most likely caused an error of unknown cause."""
         backend = self.backend
-        if isinstance(backend, SplitAttention) and backend.suspect is backend.prefill:
-            return self.prefill
+        if isinstance(backend, SplitAttention):
+            if backend.suspect is backend.ahead and self.ahead is not None:
+                return self.ahead
+            if backend.suspect is backend.prefill:
+                return self.prefill
         return self.decode

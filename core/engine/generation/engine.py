@@ -299,6 +299,7 @@ class Engine:
             num_evicted_tokens=self._pages.cache.num_evicted,
             num_images_encoded=images.num_encoded if images else 0,
             num_images_found=images.num_found if images else 0,
+            image_seconds=self._images.seconds,
             num_steps=self._meter.num_steps,
             step_seconds=msgspec.structs.replace(self._meter.seconds),
             live_gaps=self._scheduler.gaps.live,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from llmfw.core.base.errors import RequestError
+from llmfw.core.base.histogram import Histogram
 from llmfw.core.base.media import MediaSpan
 from llmfw.core.base.request import Request
 from llmfw.core.model.images.image_encoder import ImageEncoder
@@ -21,6 +22,11 @@ class EngineImages:
     def __init__(self, encoder: ImageEncoder | None) -> None:
         self._encoder = encoder
 
+    @property
+    def seconds(self) -> Histogram | None:
+        """Seconds that encoding each image took; None: the model reads no images."""
+        return None if self._encoder is None else msgspec.structs.replace(self._encoder.seconds)
+
     def placed(self, request: Request) -> Request:
         """Return a request with the rotary positions of its images.
 
@@ -34,8 +40,14 @@ class EngineImages:
         end = 0
         for span in request.media:
             _check_span(span, request.prompt, end)
+            if self._encoder.looks_ahead and span.offset == end > 0:
+                raise RequestError(
+                    "two images follow one another without text between them; put text there", param="media"
+                )
             end = span.end
         spans = with_positions(self._encoder, request.prompt, request.media)
+        if self._encoder.looks_ahead:
+            spans = tuple(msgspec.structs.replace(span, is_block=True) for span in spans)
         return msgspec.structs.replace(request, media=spans)
 
 

@@ -1,4 +1,4 @@
-"""Two attention backends that share the work of each step: one for single tokens, one for prompts.
+"""Several attention backends that share the work of each step: for single tokens, prompts and images.
 
 Sequences are independent of each other, so the result equals the result of one backend. Both backends read
 and write the same storage. Each backend writes the keys and values of its own tokens, and reads none that the
@@ -29,23 +29,30 @@ class _Part(NamedTuple):
 
 
 class SplitAttention(AttentionBackend):
-    """Hands single tokens to one backend, and prompts to another.
+    """Hands single tokens to one backend, prompts to another, and prompts with images perhaps to a third.
 
     Args:
         decode: backend for single tokens; the only one in CUDA graphs.
         prefill: backend for sequences of several tokens: prompts, and drafts to verify. Must be built for the
-            same layers and the same storage as `decode`.
+            same layers and the same storage as `decode`. May be `decode` itself.
+        ahead: backend that looks ahead, in place of `prefill` for steps with `ForwardBatch.ends`; None:
+            `prefill`, if there are such steps.
 
     Attributes:
-        decode, prefill: the constructor's arguments.
+        decode, prefill, ahead: the constructor's arguments.
         suspect: the backend that probably caused an error whose cause is otherwise unknown: the backend that
             was called last, or the first backend that has written to the page table.
     """
 
-    def __init__(self, decode: AttentionBackend, prefill: AttentionBackend) -> None:
+    looks_ahead = True
+
+    def __init__(
+        self, decode: AttentionBackend, prefill: AttentionBackend, ahead: AttentionBackend | None = None
+    ) -> None:
         super().__init__(decode.layers, decode.storage, decode.options)
         self.decode = decode
         self.prefill = prefill
+        self.ahead = ahead
         self.suspect = decode
         # If one of the backends computes on torch's threads, torch needs these threads.
         self.has_own_threads = decode.has_own_threads and prefill.has_own_threads
@@ -55,7 +62,7 @@ class SplitAttention(AttentionBackend):
 
     @property
     def planned(self) -> AttentionBackend:
-        """Backend that computes all of the planned step: one of the two, or this object for both."""
+        """Backend that computes all of the planned step: one of them, or this object for several."""
         return self if self._whole is None else self._whole
 
     @classmethod
@@ -75,12 +82,13 @@ class SplitAttention(AttentionBackend):
     def plan(self, batch: ForwardBatch) -> None:
         """Let one backend plan the whole step, or let each backend plan its part."""
         single = batch.num_single
+        prefill = self.prefill if batch.ends is None or self.ahead is None else self.ahead
         if single == len(batch.query_lens):
             self._plan_whole(self.decode, batch)
-        elif single == 0:
-            self._plan_whole(self.prefill, batch)
+        elif single == 0 or prefill is self.decode:
+            self._plan_whole(prefill, batch)
         else:
-            self._plan_parts(batch)
+            self._plan_parts(batch, prefill)
 
     def forward(
         self,
@@ -109,12 +117,12 @@ class SplitAttention(AttentionBackend):
         self._parts = ()
         backend.plan(batch)
 
-    def _plan_parts(self, batch: ForwardBatch) -> None:
+    def _plan_parts(self, batch: ForwardBatch, prefill: AttentionBackend) -> None:
         self._whole, self._has_written = None, False
         single = batch.num_single  # sequences, of one token each
         self._parts = (
             _Part(self.decode, _single_tokens(batch), slice(0, single)),
-            _Part(self.prefill, _prompts(batch), slice(single, len(batch.positions))),
+            _Part(prefill, _prompts(batch), slice(single, len(batch.positions))),
         )
         for part in self._parts:
             before = self._begin(part.backend, batch)
@@ -146,6 +154,7 @@ def _single_tokens(batch: ForwardBatch) -> ForwardBatch:
         query_lens=batch.query_lens[some].copy(),
         kv_lens=batch.kv_lens[some].copy(),
         rows=batch.rows[some].clone(),
+        ends=None,
     )
 
 
@@ -160,6 +169,7 @@ def _prompts(batch: ForwardBatch) -> ForwardBatch:
         kv_lens=batch.kv_lens[first:],
         rows=batch.rows[first:],
         num_single=0,
+        ends=None if batch.ends is None else batch.ends[first:],
     )
 
 

@@ -18,7 +18,6 @@ from ..changes.text_part import num_bytes, split_off_others
 from ..config.model_kind import inputs_of
 from ..device.devices import gigabytes
 from ..failure.load_failure import first_line
-from ..probe.state_probe import state_layers
 from .image_encoder import ImageEncoder
 from .image_trial import ImagesRefusedError, check_images
 
@@ -68,8 +67,6 @@ def _why_not(module: Any, config: EngineConfig, others: list[str]) -> str:
         return "--image-cache-mb is 0"
     if config.adapters or config.max_adapters:
         return "there are adapters, which images are not served with"
-    if state_layers(module):
-        return "its layers keep states, whose snapshots do not tell images apart"
     if not hasattr(module.base_model, "get_image_features"):
         return "its class offers no features of images"
     return ""

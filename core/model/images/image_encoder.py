@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from llmfw.core.base.histogram import CALL_BOUNDS, Histogram
 from llmfw.core.base.media import MediaArray
 
 DEEPSTACK = ("visual_pos_masks", "deepstack_visual_embeds")
@@ -56,6 +57,12 @@ class ImageEncoder:
         parts: the parts that read images, as `split_off_others` returns them.
         cache_bytes: memory in bytes for cached encoded images.
 
+    Attributes:
+        cache_bytes: the constructor's argument.
+        seconds: seconds that the device took to encode the images of requests.
+        looks_ahead: whether the tokens of an image attend to each other in both directions. The trial of the
+            model's images sets it.
+
     Raises:
         AttributeError: the model has no method `get_image_features`.
     """
@@ -64,6 +71,8 @@ class ImageEncoder:
         self, model: Any, parts: Sequence[tuple[nn.Module, str, nn.Module]], cache_bytes: int
     ) -> None:
         self.cache_bytes = cache_bytes
+        self.seconds = Histogram.empty(CALL_BOUNDS)
+        self.looks_ahead = False
         self._model = model
         self._base: Any = model.base_model
         self._parts = list(parts)

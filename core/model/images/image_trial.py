@@ -1,6 +1,7 @@
 """Compares images in packed rows with transformers' own forward pass, on two small pictures.
 
-The result decides whether llmfw serves a model's images. There is no list of supported families.
+Also finds whether the tokens of an image attend to each other in both directions. The result decides whether
+llmfw serves a model's images. There is no list of supported families.
 """
 
 from __future__ import annotations
@@ -10,15 +11,17 @@ import inspect
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
+from torch.nn import functional
 
 from llmfw.core.base.image import Image
-from llmfw.core.base.media import MediaPrompt
+from llmfw.core.base.media import MediaPrompt, MediaSpan, blocks_of, ends_of
 from llmfw.core.interfaces.media_processor import MediaProcessor
 
 from ..attention.hf_attention import marking_masks
-from ..attention.mask_rules import MaskFunction, MaskMarkers, window_of
+from ..attention.mask_rules import MaskFunction, MaskMarkers
 from ..trial.packed import Packed
 from .image_encoder import ImageEncoder, PlacedRows, tensors_of
 from .image_positions import with_positions
@@ -35,6 +38,8 @@ class ImagesRefusedError(Exception):
 
 def check_images(model: nn.Module, encoder: ImageEncoder, processor: MediaProcessor, vocab_size: int) -> None:
     """Raise ImagesRefusedError unless images in packed rows give the logits of transformers' forward pass.
+
+    Sets `encoder.looks_ahead`.
 
     Args:
         model: the model, in evaluation mode, with llmfw's attention.
@@ -79,8 +84,10 @@ def _expected(model: Any, encoder: ImageEncoder, prompt: MediaPrompt) -> torch.T
         if name in names
     }
     masks = MaskMarkers()
+    step = _Observed(masks, _ends(prompt.token_ids, prompt.spans))
     with encoder.attached(), marking_masks(masks), torch.inference_mode():
-        output = model(input_ids=ids, **given, use_cache=False, llmfw_step=_Causal(masks, ids.shape[1]))
+        output = model(input_ids=ids, **given, use_cache=False, llmfw_step=step)
+    encoder.looks_ahead = step.looks_ahead
     if hasattr(model.base_model, "rope_deltas"):
         model.base_model.rope_deltas = (
             None  # this prompt's delta; transformers would add it to other prompts' positions
@@ -94,7 +101,7 @@ def _packed(model: Any, encoder: ImageEncoder, prompts: Sequence[MediaPrompt]) -
     device = next(model.parameters()).device
     text = [prompts[0].token_ids[-1]] * 3
     rows, positions, placed = list[int](), list[torch.Tensor](), []
-    lengths = []
+    lengths, ends = [], []
     for prompt in prompts:
         for ids, spans in ((text, ()), (prompt.token_ids, prompt.spans)):
             axes = torch.arange(len(ids)).expand(3, -1).clone()
@@ -112,6 +119,7 @@ def _packed(model: Any, encoder: ImageEncoder, prompts: Sequence[MediaPrompt]) -
                 placed.append(PlacedRows(image, places, torch.arange(len(places), device=device)))
             positions.append(axes)
             lengths.append(len(ids))
+            ends.append(_ends(ids, spans if encoder.looks_ahead else ()))
             rows += ids
     whole = torch.cat(positions, dim=1).to(device)
     row = torch.tensor(rows, device=device)
@@ -121,7 +129,7 @@ def _packed(model: Any, encoder: ImageEncoder, prompts: Sequence[MediaPrompt]) -
                 **given,
                 position_ids=whole[:, None] if encoder.counts_axes else whole[:1],
                 use_cache=False,
-                llmfw_step=Packed(lengths),
+                llmfw_step=_Looking(ends),
             )
             .logits[0]
             .float()
@@ -129,12 +137,58 @@ def _packed(model: Any, encoder: ImageEncoder, prompts: Sequence[MediaPrompt]) -
     return list(logits.split(lengths))[1::2]
 
 
-class _Causal(Packed):
-    """Computes causal attention of one sequence, and refuses layers with other masks."""
+class _Looking(Packed):
+    """Computes the attention of packed sequences, whose tokens may attend to later ones.
 
-    def __init__(self, masks: MaskMarkers, length: int) -> None:
-        super().__init__([length])
+    Args:
+        ends: for each sequence, the index after the last token that each token attends to: [N] each.
+    """
+
+    def __init__(self, ends: Sequence[torch.Tensor]) -> None:
+        super().__init__([len(each) for each in ends])
+        self._seen = [torch.arange(len(each), device="cpu") < each[:, None] for each in ends]
+
+    def attend(
+        self,
+        module: nn.Module,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        attention_mask: torch.Tensor | None,
+        **kwargs: object,
+    ) -> torch.Tensor:
+        shared = query.shape[1] // key.shape[1]
+        key, value = key.repeat_interleave(shared, dim=1), value.repeat_interleave(shared, dim=1)
+        parts = zip(*(tensor.split(self._lengths, dim=2) for tensor in (query, key, value)), strict=True)
+        found = [
+            functional.scaled_dot_product_attention(q, k, v, attn_mask=seen.to(query.device))
+            for (q, k, v), seen in zip(parts, self._seen, strict=True)
+        ]
+        return torch.cat(found, dim=2).transpose(1, 2)
+
+
+class _Observed(Packed):
+    """Computes the attention of one sequence, and finds whether the tokens of its image look ahead.
+
+    Refuses layers whose masks are neither causal, nor causal but for the image.
+
+    Args:
+        masks: finds the rule of a mask.
+        ends: index after the last token that each token attends to, if the image's tokens look ahead: [N].
+
+    Attributes:
+        looks_ahead: whether the tokens of the image look ahead, after the forward pass.
+    """
+
+    def __init__(self, masks: MaskMarkers, ends: torch.Tensor) -> None:
+        super().__init__([len(ends)])
         self._masks = masks
+        self._causal, self._ahead = torch.arange(len(ends), device="cpu") + 1, ends
+        self._found: set[bool] = set()
+
+    @property
+    def looks_ahead(self) -> bool:
+        return True in self._found
 
     def attend(
         self,
@@ -148,24 +202,36 @@ class _Causal(Packed):
         rule = None if attention_mask is None else self._masks.rule_of(attention_mask)
         if rule is None:
             raise ImagesRefusedError("its layers bring an attention mask of their own for images")
-        if not _is_causal(rule, query.shape[2]):
+        ends = next((each for each in (self._causal, self._ahead) if _is_rule(rule, each)), None)
+        if ends is None:
             raise ImagesRefusedError(
-                "the tokens of an image attend to each other in both directions, and llmfw's attention is causal"
+                "its attention is not causal, and not only the tokens of an image attend to later ones"
             )
-        return super().attend(module, query, key, value, attention_mask, **kwargs)
+        self._found.add(ends is self._ahead)
+        if len(self._found) > 1:
+            raise ImagesRefusedError(
+                "the tokens of an image attend to later ones in some of its layers alone"
+            )
+        return _Looking([ends]).attend(module, query, key, value, attention_mask, **kwargs)
 
 
-def _is_causal(rule: MaskFunction, length: int) -> bool:
-    """Return whether a mask is causal, with or without a window, within a row of `length` tokens.
+def _ends(ids: Sequence[int], spans: Sequence[MediaSpan]) -> torch.Tensor:
+    """Return the index after the last token that each token attends to, [N], if tokens of images look ahead."""
+    return torch.from_numpy(ends_of(blocks_of(np.array(ids, dtype=np.int32), spans), 0, len(ids)))
+
+
+def _is_rule(rule: MaskFunction, ends: torch.Tensor) -> bool:
+    """Return whether a mask lets each token of a row see those before its end, all or those within a window.
 
     Rules for images do not cover positions beyond the row, so the check calls rules for positions in the row.
+    The window is that of the row's last token; a window that the row does not fill is found elsewhere, with
+    text alone.
     """
-    places = torch.arange(length, device="cpu")
+    places = torch.arange(len(ends), device="cpu")
     zero = torch.zeros((), dtype=torch.long, device="cpu")
-    distance = places[:, None] - places
     try:
-        seen = rule(zero, zero, places[:, None], places).expand(length, length)
-        window = window_of(rule)
+        seen = rule(zero, zero, places[:, None], places).expand(len(ends), len(ends))
     except (ValueError, IndexError):
         return False
-    return bool((seen == ((distance >= 0) & (distance < (window or length)))).all())
+    window = int(seen[-1].sum())
+    return bool((seen == ((places < ends[:, None]) & (places[:, None] - places < window))).all())

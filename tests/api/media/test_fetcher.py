@@ -12,6 +12,7 @@ import pytest_asyncio
 
 from llmfw.api.media.addresses import MediaPolicy
 from llmfw.api.media.fetcher import MAX_OF_TENANT, ImageFetcher
+from llmfw.api.media.names import MAX_LOOKUPS_OF_TENANT
 from llmfw.core.media.limits import ImageLimits, ImageRefusedError
 
 from ...doubles.certificates import needs_openssl, write_certificate
@@ -142,6 +143,18 @@ async def test_slow_servers_delay_no_other_tenant(host: ImageHost) -> None:
     await asyncio.gather(*slow, return_exceptions=True)
 
 
+async def test_names_given_up_still_count(host: ImageHost) -> None:
+    """One tenant's name server that never answers takes few look-ups, and none of another tenant."""
+    rig = Rig(host, total_s=0.05)
+    for _ in range(3):
+        slow = [rig.fetcher.fetch("http://slow.example/", "many") for _ in range(MAX_OF_TENANT)]
+        refused = await asyncio.gather(*slow, return_exceptions=True)
+        assert all(isinstance(error, ImageRefusedError) for error in refused)
+    assert rig.names.asked == ["slow.example"] * MAX_LOOKUPS_OF_TENANT
+    rig.fetcher._total_s = 5.0
+    assert await rig.fetcher.fetch("http://images.example/good", "one") == IMAGE
+
+
 @needs_openssl
 async def test_certificates_are_checked_for_the_name(tmp_path: Path) -> None:
     """Not for the address that is dialled."""
@@ -171,4 +184,3 @@ async def test_the_system_s_resolver_finds_this_machine(host: ImageHost) -> None
         with pytest.raises(ImageRefusedError):
             await fetcher.fetch(url)
     assert internet.dialled == []
-    fetcher.close()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import base64
+import gc
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +16,7 @@ import pytest
 import torch
 from transformers import AutoModelForMultimodalLM
 
+from llmfw.api.media.prepared import PreparedImages
 from llmfw.core.base.image import Image
 from llmfw.core.media.prompter import ImagePrompter
 from llmfw.core.model.tokenizer.tokenizer_files import load_tokenizer
@@ -143,6 +146,42 @@ def test_choices_share_their_images(pair: Pair) -> None:
     reply = pair.answer([{"role": "user", "content": [part(picture(3))]}], n=3)
     texts = {tuple(choice["token_ids"]) for choice in reply["choices"]}
     assert len(texts) == 1
+
+
+def test_prepared_images_end_with_requests(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their memory counts until then, for two choices and in a stream that the client leaves, too."""
+    counted: list[PreparedImages] = []
+    count = PreparedImages.count
+
+    def noting(self: PreparedImages, tenant: str, spans: Any, **fields: Any) -> None:
+        count(self, tenant, spans, **fields)
+        assert self.used > 0
+        counted.append(self)
+
+    monkeypatch.setattr(PreparedImages, "count", noting)
+    messages = [{"role": "user", "content": [part(picture(4))]}]
+    pair.answer(messages, n=2)
+    with httpx.stream(
+        "POST", f"{pair.served.url}/v1/chat/completions", json={"messages": messages, "stream": True}
+    ) as reply:
+        next(reply.iter_lines())
+    deadline = time.monotonic() + 20
+    while counted[0].used and time.monotonic() < deadline:
+        gc.collect()
+        time.sleep(0.01)
+    assert (len(counted), counted[0].used) == (2, 0)
+
+
+def test_the_model_s_own_limits_are_told(pair: Pair) -> None:
+    """The second image of a request is too narrow for the model's processor, which no other limit forbids."""
+    content = [part(picture(1)), part(picture(2, 4, 1000))]
+    reply = pair.served.post("/v1/chat/completions", {"messages": [{"role": "user", "content": content}]})
+    assert reply.status_code == 400
+    error = reply.json()["error"]
+    assert error["code"] == "invalid_image"
+    assert error["message"].startswith("image 2 cannot be prepared for the model: absolute aspect ratio")
+    metrics = httpx.get(f"{pair.served.url}/metrics").text
+    assert 'llmfw_images_refused_total{reason="model"} 1.0' in metrics
 
 
 def test_a_placeholder_in_the_text_is_refused(pair: Pair) -> None:

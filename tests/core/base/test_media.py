@@ -9,7 +9,15 @@ import msgspec
 import numpy as np
 import pytest
 
-from llmfw.core.base.media import LEAST_SHARED, MediaArray, MediaSpan, cache_ids, shared_length
+from llmfw.core.base.media import (
+    LEAST_SHARED,
+    MediaArray,
+    MediaSpan,
+    blocks_of,
+    cache_ids,
+    ends_of,
+    shared_length,
+)
 from llmfw.core.base.request import Request, SamplingParams
 from llmfw.core.ipc.request_decoder import RequestDecoder
 
@@ -75,3 +83,13 @@ def test_prefixes_do_not_end_in_image_starts() -> None:
             if all(n <= each.offset or min(n, each.end) - each.offset >= LEAST_SHARED for each in spans)
         ]
         assert shared_length(spans, length, page_size) == max(allowed)
+
+
+def test_blocks_are_runs_of_rows() -> None:
+    """Tokens of text within an image's span divide it, as crops of a picture have text between them."""
+    prompt = np.array([1, 5, 5, 2, 5, 3, 3, 5, 5, 5], dtype=np.int32)
+    blocks = blocks_of(prompt, [span(1, 4), span(7, 3)])
+    assert blocks.tolist() == [[1, 3], [4, 5], [7, 10]]
+    assert ends_of(blocks, 0, 10).tolist() == [1, 3, 3, 4, 5, 6, 7, 10, 10, 10]
+    assert ends_of(blocks, 2, 8).tolist() == [3, 4, 5, 6, 7, 10]
+    assert blocks_of(prompt, []).tolist() == []

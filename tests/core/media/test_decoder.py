@@ -111,9 +111,29 @@ async def test_a_killed_worker_is_replaced(decoder: ImageDecoder) -> None:
     await decoder.decode(data)
     [pid] = decoder.worker_pids
     os.kill(pid, signal.SIGKILL)
-    with pytest.raises(OverloadedError):
-        await decoder.decode(data)
     assert (await decoder.decode(data)).width == 40
+    assert decoder.worker_pids != [pid]
+
+
+async def test_a_job_that_ends_processes_is_given_up(tmp_path: Path) -> None:
+    """It gets one new process, and no third one."""
+    code = f"""
+import os
+from llmfw.core.ipc.fork_server import connected
+from llmfw.core.media.messages import decode_job
+from llmfw.core.media.worker import Decoding
+
+open(os.path.join({str(tmp_path)!r}, str(os.getpid())), "w")
+Decoding.longest_s = lambda self, job: os._exit(1) if decode_job(job).size == 1 else 20.0
+connected().serve(Decoding())
+"""
+    decoder = ImageDecoder(LIMITS, command=(sys.executable, "-c", code))
+    with pytest.raises(ImageRefusedError):
+        await decoder.decode(b"it is no image")
+    with pytest.raises(OverloadedError):
+        await decoder.decode(b"x")
+    assert len([*tmp_path.iterdir()]) == 2
+    await decoder.close()
 
 
 async def test_tenants_take_turns(hostile: ImageDecoder) -> None:

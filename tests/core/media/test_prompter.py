@@ -42,19 +42,21 @@ async def test_a_prompt_comes_back_with_its_images(prompter: ImagePrompter) -> N
 
 
 @pytest.mark.parametrize(
-    ("act", "told"),
+    ("act", "told", "code"),
     [
-        ("hang", "take more than 0.5 s"),
-        ("spin", "take more than 0.5 s"),
-        ("eat", "take more than 128 MiB"),
-        ("crash", "preparing the images for the model failed"),
-        ("<image><image>", "1 images"),
+        ("hang", "take more than 0.5 s", "invalid_image"),
+        ("spin", "take more than 0.5 s", "invalid_image"),
+        ("eat", "take more than 128 MiB", "invalid_image"),
+        ("crash", "preparing the images for the model failed", "invalid_image"),
+        ("<image><image>", "1 images", None),
     ],
 )
-async def test_a_bad_prompt_is_refused(prompter: ImagePrompter, act: str, told: str) -> None:
+async def test_a_bad_prompt_is_refused(
+    prompter: ImagePrompter, act: str, told: str, code: str | None
+) -> None:
     with pytest.raises(RequestError, match=told) as caught:
         await prompter.prompt(act, [image(1)])
-    assert caught.value.param == "messages"
+    assert (caught.value.param, caught.value.code) == ("messages", code)
     assert (await prompter.prompt("<image>", [image(1)])).token_ids == [0]
 
 

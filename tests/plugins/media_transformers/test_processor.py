@@ -14,7 +14,7 @@ from ...core.engine.generation.tiny_models import save_random_model
 from ...core.engine.generation.tiny_vision import save_vision_model
 
 
-@pytest.fixture(scope="module", params=["qwen3-vl", "llava", "idefics3"])
+@pytest.fixture(scope="module", params=["qwen3-vl", "llava", "idefics3", "gemma3", "smolvlm", "mistral3"])
 def saved(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(save_vision_model(tmp_path_factory.mktemp("vision"), request.param))
 

@@ -107,14 +107,21 @@ def _tokenizer(special: Mapping[str, int], named: Mapping[str, str]) -> PreTrain
     )
 
 
-def _qwen(folder: Path, model_type: str, vision: Mapping[str, Any], processor: str, patch: int) -> None:
+def _qwen(
+    folder: Path,
+    model_type: str,
+    vision: Mapping[str, Any],
+    processor: str,
+    patch: int,
+    text: Mapping[str, Any] | None = None,
+) -> None:
     special = {
         name: FIRST_SPECIAL + i
         for i, name in enumerate(("<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>"))
     }
     config = tiny_config(
         model_type,
-        text_config=TEXT | {"rope_parameters": dict(MROPE)},
+        text_config=TEXT | {"rope_parameters": dict(MROPE)} | dict(text or {}),
         vision_config={
             "depth": 3,
             "num_heads": 2,
@@ -164,6 +171,24 @@ def _qwen3_vl(folder: Path) -> None:
         "num_position_embeddings": 64,
     }
     _qwen(folder, "qwen3_vl", vision, "Qwen3VLProcessor", 8)
+
+
+def _qwen3_5(folder: Path) -> None:
+    vision = {
+        "hidden_size": 32,
+        "intermediate_size": 48,
+        "out_hidden_size": 64,
+        "num_position_embeddings": 64,
+    }
+    text = {
+        "layer_types": ["linear_attention", "full_attention"] * 2,
+        "linear_num_key_heads": 2,
+        "linear_num_value_heads": 4,
+        "linear_key_head_dim": 16,
+        "linear_value_head_dim": 16,
+        "rope_parameters": MROPE | {"partial_rotary_factor": 1.0},
+    }
+    _qwen(folder, "qwen3_5", vision, "Qwen3VLProcessor", 8, text)
 
 
 def _llava(folder: Path) -> None:
@@ -336,16 +361,86 @@ def _gemma3(folder: Path) -> None:
         image_token_index=300,
         boi_token_index=301,
         eoi_token_index=302,
-        mm_tokens_per_image=4,
+        mm_tokens_per_image=16,
     )
     images = transformers.Gemma3ImageProcessorPil(size={"height": 32, "width": 32})
-    _save(folder, config, images, "Gemma3Processor", special, named, image_seq_length=4)
+    _save(folder, config, images, "Gemma3Processor", special, named, image_seq_length=16)
+
+
+def _paligemma(folder: Path) -> None:
+    config = tiny_config(
+        "paligemma",
+        text_config=TEXT | {"model_type": "gemma"},
+        vision_config=CLIP | {"model_type": "siglip_vision_model", "projection_dim": 64},
+        projection_dim=64,
+        image_token_index=300,
+    )
+    images = transformers.SiglipImageProcessorPil(size={"height": 32, "width": 32})
+    images.image_seq_length = 16
+    _save(folder, config, images, "PaliGemmaProcessor", {"<image>": 300})
+
+
+def _smolvlm(folder: Path) -> None:
+    special = {
+        "<image>": 300,
+        "<fake_token_around_image>": 301,
+        "<global-img>": 302,
+        "<end_of_utterance>": 303,
+        "<video>": 304,
+    } | {f"<row_{row}_col_{column}>": 300 + 4 * row + column for row in (1, 2) for column in (1, 2)}
+    config = tiny_config(
+        "smolvlm",
+        text_config=TEXT | {"model_type": "llama"},
+        vision_config=CLIP | {"image_size": 32, "patch_size": 8},
+        image_token_id=300,
+        scale_factor=2,
+        tie_word_embeddings=False,
+    )
+    images = transformers.SmolVLMImageProcessorPil(
+        size={"longest_edge": 64}, max_image_size={"longest_edge": 32}
+    )
+    _save(folder, config, images, "SmolVLMProcessor", special, image_seq_len=4)
+
+
+def _mistral3(folder: Path) -> None:
+    config = tiny_config(
+        "mistral3",
+        text_config=TEXT | {"model_type": "mistral"},
+        vision_config=CLIP | {"model_type": "pixtral", "head_dim": 16, "image_size": 64},
+        image_token_index=300,
+        spatial_merge_size=2,
+        vision_feature_layer=-1,
+        tie_word_embeddings=False,
+    )
+    images = transformers.PixtralImageProcessorPil(
+        patch_size={"height": 8, "width": 8}, size={"longest_edge": 64}
+    )
+    special = {"[IMG]": 300, "[IMG_BREAK]": 301, "[IMG_END]": 302}
+    _save(folder, config, images, "PixtralProcessor", special, patch_size=8, spatial_merge_size=2)
+
+
+def _pixtral(folder: Path) -> None:
+    config = tiny_config(
+        "llava",
+        text_config=TEXT | {"model_type": "mistral"},
+        vision_config=CLIP | {"model_type": "pixtral", "head_dim": 16, "image_size": 64},
+        image_token_index=300,
+        vision_feature_layer=-1,
+        vision_feature_select_strategy="full",
+        tie_word_embeddings=False,
+    )
+    images = transformers.PixtralImageProcessorPil(
+        patch_size={"height": 8, "width": 8}, size={"longest_edge": 64}
+    )
+    special = {"[IMG]": 300, "[IMG_BREAK]": 301, "[IMG_END]": 302}
+    _save(folder, config, images, "PixtralProcessor", special, patch_size=8)
 
 
 _FAMILIES: dict[str, Callable[[Path], None]] = {
     "qwen2-vl": _qwen2_vl,
     "qwen2.5-vl": _qwen2_5_vl,
     "qwen3-vl": _qwen3_vl,
+    "qwen3.5": _qwen3_5,
     "llava": _llava,
     "idefics3": _idefics3,
     "internvl": _internvl,
@@ -353,8 +448,12 @@ _FAMILIES: dict[str, Callable[[Path], None]] = {
     "llava-onevision": _llava_onevision,
     "glm4v": _glm4v,
     "gemma3": _gemma3,
+    "paligemma": _paligemma,
+    "smolvlm": _smolvlm,
+    "mistral3": _mistral3,
+    "pixtral": _pixtral,
 }
-DIFFERENT = ("qwen3-vl", "llava", "idefics3")
+DIFFERENT = ("qwen3-vl", "llava", "idefics3", "gemma3")
 """Families whose images differ most; `make test` runs most tests with these alone."""
-OTHERS = tuple(name for name in _FAMILIES if name not in (*DIFFERENT, "gemma3"))
+OTHERS = tuple(name for name in _FAMILIES if name not in (*DIFFERENT, "paligemma"))
 """Further families whose images are served."""

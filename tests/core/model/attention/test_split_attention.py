@@ -84,6 +84,22 @@ def test_a_mixed_step_equals_one_backend(sinks: torch.Tensor | None) -> None:
     assert torch.equal(cases[0].storage.keys[0], cases[1].storage.keys[0])
 
 
+@pytest.mark.parametrize("lengths", [PROMPTS, SINGLE + PROMPTS])
+def test_images_go_to_the_third_backend(lengths: list[tuple[int, int]]) -> None:
+    """Steps whose tokens look ahead go to the backend that can; all others do not."""
+    case = AttentionCase(make_layer(), lengths, 4)
+    args = [case.spec], case.storage, TorchAttention.Options()
+    usual, ahead = Planned(*args), Planned(*args)
+    built = SplitAttention(usual, usual, ahead)
+    built.plan(case.batch)
+    assert (len(usual.batches), len(ahead.batches)) == (1, 0)
+    case.look_ahead()
+    built.plan(case.batch)
+    assert len(ahead.batches) == 1
+    assert all(batch.ends is None for batch in usual.batches)
+    torch.testing.assert_close(case.forward(built).double(), case.expected(), rtol=1e-5, atol=1e-5)
+
+
 def test_graphs_are_the_decode_backends() -> None:
     case = AttentionCase(make_layer(), SINGLE, 4)
     args = [case.spec], case.storage, TorchAttention.Options()
