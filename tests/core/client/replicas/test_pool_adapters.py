@@ -19,7 +19,7 @@ from llmfw.core.base.control import (
 from llmfw.core.base.errors import ConflictError, EngineDeadError, ModelNotFoundError
 from llmfw.core.base.replica_commands import AddReplica
 from llmfw.core.base.request import Request, SamplingParams
-from llmfw.core.client.replicas.prompt_hashes import prompt_hashes
+from llmfw.core.client.replicas.request_prefixes import prompt_prefixes
 from llmfw.core.client.request_progress import Continuations
 from llmfw.core.engine.admission.adapter_table import AdapterTable
 from llmfw.core.schedule.cache.prefix_hash import block_hashes
@@ -194,5 +194,5 @@ def test_routers_hash_prefixes_as_engines_do() -> None:
     assert len(salts) == 1
     tokens = np.array(prompt, np.int32)
     expected = block_hashes(tokens, salts.pop(), 16)
-    assert prompt_hashes(asked, 16, {"a": "digest of a"}) == expected
-    assert prompt_hashes(asked, 16, {"a": "digest of b"}) != expected
+    assert prompt_prefixes(asked, 16, {"a": "digest of a"}).up_to(9) == expected
+    assert prompt_prefixes(asked, 16, {"a": "digest of b"}).up_to(9) != expected
