@@ -242,9 +242,9 @@ class EnginePool(LaunchedEngineClient):
                             yield event
                     return
                 except OverloadedError as error:
+                    refused.add(replica.index)
                     if has_begun or not self._may_go_elsewhere(request, error, refused):
                         raise
-                    refused.add(replica.index)
                     continue
                 except EngineDeadError as error:
                     has_answered = has_begun and not (may_restart or progress.continues)
@@ -285,8 +285,8 @@ class EnginePool(LaunchedEngineClient):
     ) -> bool:
         """Return whether another engine may have room for a refused request."""
         is_free = isinstance(request, EmbedRequest) or request.replica is None
-        others = [replica for replica in self._takers if replica.index not in refused]
-        return is_free and len(others) > 1 and not isinstance(error, TenantLimitError | NotReadyError)
+        has_others = any(replica.index not in refused for replica in self._takers)
+        return is_free and has_others and not isinstance(error, TenantLimitError | NotReadyError)
 
     async def _turn(
         self,
@@ -316,8 +316,14 @@ class EnginePool(LaunchedEngineClient):
             await self._wait.wait(attempt, request, begun_at)
 
     def _find_takers(self) -> list[Replica]:
-        """Return the engines that get new requests; drained ones only if all others have failed for good."""
+        """Return the engines that get new requests.
+
+        Quiet engines get them only if all others are out. Drained engines get them only if all others have
+        failed for good.
+        """
         takers = [replica for replica in self._replicas if replica.takes_requests]
+        if lively := [replica for replica in takers if not replica.is_quiet]:
+            return lively
         if takers or any(not each.is_draining and each.client.failure is None for each in self._replicas):
             return takers
         return [replica for replica in self._replicas if replica.is_usable]
@@ -361,6 +367,7 @@ class EnginePool(LaunchedEngineClient):
             self._wait.end()
         else:
             self._wait.begin()
+        self._log_quiet()
         for replica in self._replicas:
             changed, replica.was_usable = replica.was_usable != replica.is_usable, replica.is_usable
             if changed and not self._closed and self.refusal is None:
@@ -370,3 +377,14 @@ class EnginePool(LaunchedEngineClient):
                     "Engine %d %s (%d of %d run)",
                     *(replica.index, what, len(usable), len(self._replicas)),
                 )
+
+    def _log_quiet(self) -> None:
+        for replica in self._replicas:
+            changed, replica.was_quiet = replica.was_quiet != replica.is_quiet, replica.is_quiet
+            if changed and replica.is_quiet:
+                logger.warning(
+                    "Engine %d shows no sign of life; new requests go to other engines meanwhile",
+                    replica.index,
+                )
+            elif changed and replica.is_usable:
+                logger.info("Engine %d shows signs of life again", replica.index)

@@ -31,19 +31,19 @@ class Replica(RoutedEngine):
         client: client that starts its process, and replaces it when it ends.
 
     Attributes:
-        was_usable: whether it was usable when the pool last looked.
+        was_usable, was_quiet: whether it was usable, or quiet, when the pool last looked.
         is_draining: whether it gets no new requests.
         mirror: copy of the prefix cache that its process has reported.
         accuracy: the router's estimates for its live requests, and the measured times.
     """
 
-    __slots__ = ("accuracy", "client", "is_draining", "was_usable")
+    __slots__ = ("accuracy", "client", "is_draining", "was_quiet", "was_usable")
 
     def __init__(self, index: int, client: SupervisedEngineClient) -> None:
         super().__init__(index, client.mirror)
         self.client = client
         self.was_usable = True
-        self.is_draining = False
+        self.was_quiet = self.is_draining = False
         self.accuracy = RouterAccuracy()
 
     def attach(self, prefixes: PrefixIndex) -> None:
@@ -57,6 +57,11 @@ class Replica(RoutedEngine):
     def is_usable(self) -> bool:
         """Whether the engine answers now."""
         return self.client.is_usable
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether the engine has shown no sign of life lately, but does not count as hung yet."""
+        return self.client.is_usable and self.client.is_quiet
 
     @property
     def takes_requests(self) -> bool:
