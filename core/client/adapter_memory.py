@@ -23,10 +23,14 @@ POLL_S = 0.02
 
 
 class AdapterMemory:
-    """The adapters to load on a restarted engine: the adapters in the previous engine's last list."""
+    """The adapters to load on a restarted engine: the adapters in the previous engine's last list.
+
+    Attributes:
+        paths: path of each adapter, by its name; None: the adapters of the settings.
+    """
 
     def __init__(self) -> None:
-        self._paths: dict[str, str] | None = None
+        self.paths: dict[str, str] | None = None
         self._digests: dict[str, str] = {}
 
     def begin(self, adapters: Iterable[AdapterInfo]) -> None:
@@ -36,7 +40,7 @@ class AdapterMemory:
     def note(self, answer: Answer) -> None:
         """Remember the adapters in an engine's answer, if it lists them."""
         if isinstance(answer, AdapterList):
-            self._paths = _ready(answer)
+            self.paths = _ready(answer)
             self.begin(each for each in answer.adapters if each.state == "ready")
 
     def digest_of(self, name: str) -> str | None:
@@ -52,8 +56,8 @@ class AdapterMemory:
             ask: sends a command to the new engine.
         """
         applied = None
-        while applied != self._paths and self._paths is not None:  # `note` may run meanwhile
-            applied = dict(self._paths)
+        while applied != self.paths and self.paths is not None:  # `note` may run meanwhile
+            applied = dict(self.paths)
             await self._give(applied, ask)
 
     async def _give(

@@ -49,6 +49,10 @@ class EngineWait:
         """Register a function to call at each `begin` and `end`."""
         self._on_change = function
 
+    def note_change(self) -> None:
+        """Call the function of `call_on_change`."""
+        self._on_change()
+
     def begin(self) -> None:
         """Make requests wait."""
         self._is_over.clear()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
+
+from .prompt_prefixes import FIRST, GROWTH, PromptPrefixes
 
 
 class PrefixIndex:
@@ -10,7 +12,7 @@ class PrefixIndex:
 
     Looks up a prompt once for all engines. The number of look-ups grows with the number of different match
     lengths, not with the number of engines. For example, all engines hold the blocks of a common system
-    prompt.
+    prompt. Prefixes that are much longer than the longest match are not hashed.
     """
 
     def __init__(self) -> None:
@@ -39,23 +41,36 @@ class PrefixIndex:
             else:
                 holders.pop(each, None)
 
-    def num_held(self, hashes: Sequence[int]) -> dict[int, int]:
+    def num_held(self, prompt: PromptPrefixes) -> dict[int, int]:
         """Return the number of leading prefixes that each engine holds, by engine number, if at least one.
 
+        Afterwards, `prompt.known` is longer than the longest match, unless that is the whole prompt.
+
         Args:
-            hashes: hash of each prefix of the prompt that ends with a block. An engine that holds a prefix
-                holds all shorter ones.
+            prompt: prefixes of the prompt. An engine that holds a prefix holds all shorter ones.
         """
         found: dict[int, int] = {}
-        holders = self._holders
-        first = holders.get(hashes[0], 0) if hashes else 0
+        holders, known = self._holders, prompt.up_to(FIRST)
+        engines = holders.get(known[0], 0) if known else 0
         # Engines that hold the prefix at `start`, but not the prefix at `end`.
-        open_ranges = [(first, 0, len(hashes))] if first else []
+        open_ranges: list[tuple[int, int, int]] = []
+        start = 0
+        while engines:
+            end = len(known) - 1
+            further = holders.get(known[end], 0) & engines
+            if further != engines:
+                open_ranges.append((engines & ~further, start, end))
+            engines, start = further, end
+            if len(known) >= prompt.num_blocks:
+                _note(found, engines, len(known))
+                break
+            if engines:
+                known = prompt.up_to(GROWTH * len(known))
         while open_ranges:
             engines, start, end = open_ranges.pop()
             while end - start > 1 and engines:
                 middle = (start + end) // 2
-                further = holders.get(hashes[middle], 0) & engines
+                further = holders.get(known[middle], 0) & engines
                 if further != engines:
                     if further:
                         open_ranges.append((further, middle, end))
@@ -63,8 +78,13 @@ class PrefixIndex:
                     end = middle
                 else:
                     start = middle
-            while engines:
-                lowest = engines & -engines
-                found[lowest.bit_length() - 1] = start + 1
-                engines ^= lowest
+            _note(found, engines, start + 1)
         return found
+
+
+def _note(found: dict[int, int], engines: int, num_held: int) -> None:
+    """Note how many prefixes some engines hold; bits say which engines."""
+    while engines:
+        lowest = engines & -engines
+        found[lowest.bit_length() - 1] = num_held
+        engines ^= lowest

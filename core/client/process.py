@@ -81,6 +81,7 @@ class ProcessEngineClient(EngineClient):
     Attributes:
         was_ended_from_outside: whether SIGKILL, SIGTERM or SIGSTOP ended the process. These signals come from
             outside. A request can cause such a signal only by taking too much memory.
+        is_quiet: whether the watchdog has seen no sign of life lately (see `Watchdog.is_quiet`).
         mirror: copy of the prefix hashes that the engine has reported; empty for the only engine of a server.
     """
 
@@ -96,6 +97,7 @@ class ProcessEngineClient(EngineClient):
         self._command = command
         self._limits = watchdog
         self.was_ended_from_outside = False
+        self.is_quiet = False
         self.mirror = CacheMirror(lambda: self._send(ReportQuery()))
         self._streams = EventStreams(self._send)
         self._stats = StatsAnswers(self._send)
@@ -107,6 +109,7 @@ class ProcessEngineClient(EngineClient):
         self._closed = False
         self._dead = asyncio.Event()
         self._on_death: Callable[[], None] | None = None
+        self._on_quiet: Callable[[], None] = lambda: None
         self._watching: asyncio.Task[None] | None = None
 
     @property
@@ -178,6 +181,10 @@ class ProcessEngineClient(EngineClient):
         """Register a function to call as soon as `failure` is set, before any other task can see it."""
         self._on_death = function
 
+    def call_on_quiet(self, function: Callable[[], None]) -> None:
+        """Register a function to call at each change of `is_quiet`."""
+        self._on_quiet = function
+
     def generate(self, request: Request) -> AsyncGenerator[TokenEvent, None]:
         return self._streams.generate(request)
 
@@ -239,6 +246,9 @@ class ProcessEngineClient(EngineClient):
             if (hang := watchdog.look()) is not None:
                 await self._on_hang(process, hang)
                 return
+            if watchdog.is_quiet != self.is_quiet:
+                self.is_quiet = watchdog.is_quiet
+                self._on_quiet()
             await asyncio.sleep(LOOK_S)
 
     async def _on_hang(self, process: subprocess.Popen[bytes], hang: Hang) -> None:

@@ -17,7 +17,8 @@ their second. New live requests do not wait for them: "alone" means without othe
 deferrable requests.
 
 Requests rarely cause a death by SIGKILL, SIGTERM or SIGSTOP. Such a death counts half: after one, the
-requests run again together, and a conviction takes four such deaths.
+requests run again together, and a conviction takes four such deaths. Each such death clears the requests that
+did not run in that engine of an earlier one: whatever ends the engines does so without them, too.
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ class Attempt:
 
     Attributes:
         suspicion: sum of CRASH or KILL over the deaths of the engine while the request was in flight.
+        killed: the part of the suspicion that deaths caused from outside have added.
         has_token: whether the request has received a token since it was last sent.
         had_token: whether the request had a token when the engine died.
         was_sent: whether the request was ever sent to an engine.
@@ -52,11 +54,20 @@ class Attempt:
         turn: future that ends the wait in `wait_turn`; None: the request has not waited.
     """
 
-    __slots__ = ("deferrable", "had_token", "has_token", "is_convicted", "suspicion", "turn", "was_sent")
+    __slots__ = (
+        "deferrable",
+        "had_token",
+        "has_token",
+        "is_convicted",
+        "killed",
+        "suspicion",
+        "turn",
+        "was_sent",
+    )
 
     def __init__(self, deferrable: bool) -> None:
         self.deferrable = deferrable
-        self.suspicion = 0
+        self.suspicion = self.killed = 0
         self.has_token = False
         self.had_token = False
         self.was_sent = False
@@ -73,6 +84,34 @@ class Attempt:
         return self.suspicion >= (SUSPECT if self.deferrable else STRICT)
 
 
+class Witnesses:
+    """The requests that are at the engines of a server, whether they run or wait for their turn.
+
+    When an engine is killed from outside, those that did not run there are less suspect than before.
+    """
+
+    def __init__(self) -> None:
+        self._attempts: set[Attempt] = set()
+
+    def __len__(self) -> int:
+        return len(self._attempts)
+
+    def enter(self, attempt: Attempt) -> None:
+        """Note a request that has come to an engine."""
+        self._attempts.add(attempt)
+
+    def leave(self, attempt: Attempt) -> None:
+        """Forget a request that has left its engine."""
+        self._attempts.discard(attempt)
+
+    def note_kill(self, in_flight: Collection[Attempt]) -> None:
+        """Record that an engine was killed from outside while these requests ran there."""
+        for attempt in self._attempts.difference(in_flight):
+            if attempt.killed:
+                attempt.killed -= KILL
+                attempt.suspicion -= KILL
+
+
 def _is_cleared(other: Attempt) -> bool:
     """Return whether a request cannot have caused a crash that also hit a suspect without a token."""
     return not other.had_token if other.suspicion else other.has_token
@@ -83,9 +122,13 @@ class Quarantine:
 
     The supervisor awaits `wait_turn` before it sends a request, calls `note_token` at the first token and
     `leave` at the end, and calls `judge` when the engine has died. Everything here runs on one event loop.
+
+    Args:
+        witnesses: requests of all engines of the server; None: this is the only engine.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, witnesses: Witnesses | None = None) -> None:
+        self._witnesses = Witnesses() if witnesses is None else witnesses
         self._line: list[tuple[bool, bool, bool, int, Attempt]] = []
         self._numbers = itertools.count()
         self._current: Attempt | None = None
@@ -94,6 +137,7 @@ class Quarantine:
     async def wait_turn(self, attempt: Attempt) -> None:
         """Wait until a request may be sent. Returns at once while there are no suspects."""
         attempt.has_token = False
+        self._witnesses.enter(attempt)
         if attempt is self._current or (self._is_open_to(attempt) and attempt.suspicion < SUSPECT):
             return
         loop = asyncio.get_running_loop()
@@ -111,8 +155,8 @@ class Quarantine:
 
     def leave(self, attempt: Attempt) -> None:
         """Record that a request has ended or its client has disconnected."""
-        if attempt is self._current:
-            self._release()
+        self._witnesses.leave(attempt)
+        self._end_turn(attempt)
 
     def judge(self, in_flight: Collection[Attempt], weight: int) -> None:
         """Record that the engine has died with these requests in flight; convict one if it is the cause.
@@ -124,6 +168,9 @@ class Quarantine:
         for attempt in in_flight:
             attempt.had_token = attempt.had_token or attempt.has_token
             attempt.suspicion = 0 if guilty is not None else attempt.suspicion + weight
+            attempt.killed = 0 if guilty is not None else attempt.killed + (weight if weight == KILL else 0)
+        if weight == KILL:
+            self._witnesses.note_kill(in_flight)
         if guilty is not None:
             guilty.is_convicted = True
         if self._current in in_flight:
@@ -150,6 +197,10 @@ class Quarantine:
         has_live_in_line = bool(self._line) and not self._line[0][0]
         return (self._current is None or self._current.deferrable) and not has_live_in_line
 
+    def _end_turn(self, attempt: Attempt) -> None:
+        if attempt is self._current:
+            self._release()
+
     def _release(self) -> None:
         self._current = None
         if self._timer is not None:
@@ -163,4 +214,4 @@ class Quarantine:
             if not attempt.turn.done():  # the client is still waiting
                 self._current = attempt
                 attempt.turn.set_result(None)
-                self._timer = asyncio.get_running_loop().call_later(ALONE_S, self.leave, attempt)
+                self._timer = asyncio.get_running_loop().call_later(ALONE_S, self._end_turn, attempt)

@@ -49,13 +49,14 @@ class RunTimeSettings:
         Args:
             ask: sends a command to the new engine.
         """
-        applied: tuple[Command | None, ...] = ()
-        while applied != (wanted := (self._log_level, self._policy.command)):  # `remember` may run meanwhile
-            for command in wanted:
+        applied: object = None
+        # All of them may change meanwhile; loading adapters takes long.
+        while applied != (wanted := (self._log_level, self._policy.command, self.adapters.paths)):
+            for command in wanted[:2]:
                 if command is not None:
                     await ask(command)
+            await self.adapters.restore(ask)
             applied = wanted
-        await self.adapters.restore(ask)
         if self._has_pins:
             logger.warning("The pinned prefixes of the engine that ended are lost; pin them again")
             self._has_pins = False

@@ -1,7 +1,6 @@
 """Restarts an engine that dies or hangs, and runs interrupted requests again.
 
-Decides when to replace the process and what to run again; `process` handles the start and end of a single
-process.
+Decides when to replace the process and what to run again; `process` handles a single process.
 """
 
 from __future__ import annotations
@@ -12,14 +11,7 @@ import logging
 import time
 from collections.abc import AsyncGenerator, Callable, Iterator
 
-from llmfw.core.base.control import (
-    AdapterList,
-    Answer,
-    Command,
-    GetMemory,
-    Sleep,
-    Wake,
-)
+from llmfw.core.base.control import AdapterList, Answer, Command, GetMemory, Sleep, Wake
 from llmfw.core.base.described import described
 from llmfw.core.base.engine_info import EngineInfo, EngineStats
 from llmfw.core.base.errors import (
@@ -38,7 +30,7 @@ from .client import RequestWatch
 from .engine_wait import WAIT_S, EngineWait, check_rerun
 from .launched import LaunchedEngineClient
 from .process import ProcessEngineClient
-from .quarantine import CRASH, KILL, Attempt, Quarantine
+from .quarantine import CRASH, KILL, Attempt, Quarantine, Witnesses
 from .request_progress import Continuations, RequestProgress
 from .restarts import RestartPolicy, Restarts, essence_of
 from .run_time_settings import RunTimeSettings
@@ -61,7 +53,8 @@ class SupervisedEngineClient(LaunchedEngineClient):
         new_life: function that creates the client of one engine process.
         policy: whether and how often to restart the engine; None: the defaults of `RestartPolicy`.
         wait_s: seconds that a new request waits for a restart (see WAIT_S).
-        continuations: lets another engine process continue requests; None: requests are not continued.
+        continuations: lets another engine process continue requests; None: they are not continued.
+        witnesses: requests of all engines of the server; None: this is the only engine.
     """
 
     def __init__(
@@ -70,12 +63,14 @@ class SupervisedEngineClient(LaunchedEngineClient):
         policy: RestartPolicy | None = None,
         wait_s: float = WAIT_S,
         continuations: Continuations | None = None,
+        witnesses: Witnesses | None = None,
     ) -> None:
         self._new_life = new_life
         self._continuations = continuations
+        self._wait = EngineWait(lambda: self._outage, wait_s)
         self._life = self._created()
         self._restarts = Restarts(policy or RestartPolicy())
-        self._quarantine = Quarantine()
+        self._quarantine = Quarantine(witnesses)
         self._in_flight: dict[Attempt, WholeRequest | None] = {}
         self._info: EngineInfo | None = None
         self._settings = RunTimeSettings()
@@ -83,7 +78,6 @@ class SupervisedEngineClient(LaunchedEngineClient):
         self._failure: str | None = None
         self._sleep = EngineSleep()
         self._lost = asyncio.Event()
-        self._wait = EngineWait(lambda: self._outage, wait_s)
         self._keeping: asyncio.Task[None] | None = None
 
     @property
@@ -118,12 +112,17 @@ class SupervisedEngineClient(LaunchedEngineClient):
         return self._wait.is_over and self._failure is None
 
     @property
+    def is_quiet(self) -> bool:
+        """Whether the engine has shown no sign of life lately."""
+        return self._life.is_quiet
+
+    @property
     def mirror(self) -> CacheMirror:
         """Copy of the prefix cache that the current engine has reported."""
         return self._life.mirror
 
     def call_on_change(self, function: Callable[[], None]) -> None:
-        """Register a function to call whenever `is_usable` or `failure` changes."""
+        """Register a function to call whenever `is_usable`, `is_quiet` or `failure` changes."""
         self._wait.call_on_change(function)
 
     @property
@@ -322,6 +321,7 @@ class SupervisedEngineClient(LaunchedEngineClient):
     def _created(self) -> ProcessEngineClient:
         life = self._new_life()
         life.call_on_death(lambda: self._note_death(life))
+        life.call_on_quiet(self._wait.note_change)
         return life
 
     def _note_death(self, life: ProcessEngineClient) -> None:
@@ -345,12 +345,11 @@ class SupervisedEngineClient(LaunchedEngineClient):
                 await self._life.wait_dead()
                 self._note_death(self._life)
                 while self._failure is None and not self._wait.is_over:
+                    is_asleep = self._sleep.is_asleep  # it may be woken before its process has ended
                     await self._life.close()
-                    if self._sleep.is_asleep:
+                    if is_asleep:
                         await self._sleep.wait_awake()
-                        await self._replace()
-                    else:
-                        await self._restart()
+                    await (self._replace() if is_asleep else self._restart())
         except Exception as error:
             logger.exception("The engine's supervisor failed")
             self._give_up(f"the engine's supervisor failed: {described(error)}")

@@ -21,6 +21,8 @@ LOOK_S = 0.5
 """Seconds between two checks."""
 SILENT_S = 10.0
 """Seconds without any sign of life after which a process counts as hung."""
+QUIET_S = 2.0
+"""Seconds without any sign of life after which new requests go to other engines, if there are any."""
 
 _MOST_COUNTED_S = 2 * LOOK_S
 
@@ -104,6 +106,11 @@ class Watchdog:
         self._ticks = 0
         self._silent_s = 0.0
         self._stuck_s = 0.0
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether the last checks found no sign of life. The process may hang, or get no processor time."""
+        return self._silent_s >= QUIET_S
 
     def look(self) -> Hang | None:
         """Check the process once; return the hang, or None if the process does not hang."""

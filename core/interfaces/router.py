@@ -47,7 +47,7 @@ class ReplicaView(msgspec.Struct, frozen=True):
             because they are in its prefix cache, or it computes them for other requests. 0 unless the router
             has `needs_matches`.
         tokens_per_s: prompt tokens that it computes per second, by recent measurements; 0.0: not measured
-            yet.
+            yet. Depends on the sizes of its last steps: equal engines may have very different figures.
         last_chosen: number of the request for which it was chosen last; 0: never. Smaller numbers are longer
             ago.
     """

@@ -45,7 +45,6 @@ from llmfw.plugins.simulator.policies import policy_maker
 from llmfw.plugins.simulator.profile import Profile, load_profile
 from llmfw.plugins.simulator.replay import replay
 from llmfw.plugins.simulator.replica import EngineSettings
-from llmfw.plugins.simulator.routers import ROUTERS
 from llmfw.plugins.simulator.trace import TraceRequest, read_trace
 
 ENGINE = EngineSettings(kv_tokens=8192, page_size=16, max_running=16, chunk=512)
@@ -291,7 +290,7 @@ def calibrated(policy: str, fits: Fits, folder: Path, drawn: list[Prompt]) -> tu
 def simulated(policy: str, profile: Profile, trace: list[TraceRequest]) -> dict[str, Any]:
     """Return the figures of a replay."""
     made = policy_maker(policy, {}, load_plugins().registry)()
-    ledger = replay(trace, ENGINE, profile, [made], router=ROUTERS["round-robin"])
+    ledger = replay(trace, ENGINE, profile, [made])
     return figures_of(ledger, trace, profile, ENGINE.chunk)
 
 

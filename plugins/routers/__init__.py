@@ -10,7 +10,7 @@ def register_routers(register: Register) -> None:
     register(
         "prefix",
         "llmfw.plugins.routers.prefix:Prefix",
-        summary="the engine that will have computed the prompt first, by its prefix cache and speed",
+        summary="fewest prompt tokens to compute, by the prefix caches",
     )
     register("load", "llmfw.plugins.routers.load:Load", summary="fewest prompt tokens to compute")
     register("round-robin", "llmfw.plugins.routers.round_robin:RoundRobin", summary="one after the other")

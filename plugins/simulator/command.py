@@ -9,16 +9,21 @@ import click
 from click.core import ParameterSource
 
 DEFAULT_POLICY = "lpm"
+DEFAULT_ROUTER = "prefix"
+MOST_REPLICAS = 64
+"""Largest number of replicas that --slo tries without --replicas."""
 _POSITIVE = click.IntRange(min=1)
 
 
 def _assignments(ctx: click.Context, param: click.Parameter, texts: tuple[str, ...]) -> dict[str, str]:
-    """Parse an option's assignments `policy.key=value`; return a mapping from key to value."""
+    """Parse an option's assignments `kind.key=value`; return a mapping from `kind.key` to value."""
     options: dict[str, str] = {}
     for text in texts:
         key, equals, value = text.partition("=")
-        if not (key.startswith("policy.") and equals):
-            raise click.BadParameter(f"{text!r} is not policy.key=value")
+        if not (key.startswith(("policy.", "router.", "eviction.")) and equals):
+            raise click.BadParameter(
+                f"{text!r} is not policy.key=value, router.key=value or eviction.key=value"
+            )
         if key in options:
             raise click.BadParameter(f"{key!r} is given twice: {options[key]!r} and {value!r}")
         options[key] = value
@@ -42,8 +47,8 @@ def _assignments(ctx: click.Context, param: click.Parameter, texts: tuple[str, .
     "options",
     multiple=True,
     callback=_assignments,
-    metavar="policy.KEY=VALUE",
-    help="Set an option of all policies; repeatable.",
+    metavar="KIND.KEY=VALUE",
+    help="Set an option of all policies, routers or eviction rules, as in policy.max_overtaken=8; repeatable.",
 )
 @click.option(
     "--profile",
@@ -108,14 +113,23 @@ def _assignments(ctx: click.Context, param: click.Parameter, texts: tuple[str, .
     default=1,
     show_default=True,
     metavar="N",
-    help="Number of engines that share the load.",
+    help="Number of engines that share the load. With --slo, the largest number to try.",
 )
 @click.option(
     "--router",
-    type=click.Choice(["round-robin", "load", "prefix"]),
-    default="prefix",
+    "routers",
+    multiple=True,
+    default=(DEFAULT_ROUTER,),
     show_default=True,
-    help="Choice of an engine for each request: in turns; by the fewest tokens; by the longest cached prefix.",
+    metavar="NAME",
+    help="Router that chooses the engine of each request, as for `llmfw serve`; repeatable.",
+)
+@click.option(
+    "--slo",
+    "objective",
+    metavar="METRIC=LIMIT",
+    help="Find how many replicas, up to --replicas or else 64, keep a metric within a limit, as in ttft_p95=500ms, and "
+    "what one fewer does.",
 )
 @click.option(
     "--speed",
@@ -172,10 +186,18 @@ def simulate(trace: Path | None, fit: str | None, save: Path | None, fit_rounds:
         session.fit(fit, save, fit_rounds)
     elif trace is not None:
         from . import session
+        from .objective import Objective
+        from .settings import Settings
 
-        if click.get_current_context().get_parameter_source("policies") is ParameterSource.DEFAULT:
+        def is_default(option: str) -> bool:
+            return click.get_current_context().get_parameter_source(option) is ParameterSource.DEFAULT
+
+        if is_default("policies"):
             values["policies"] = (session.bundled(DEFAULT_POLICY),)
-        session.simulate(trace, session.Settings(**values))
+        if values["objective"] is not None:
+            values["objective"] = Objective.parse(values["objective"])
+            values["replicas"] = MOST_REPLICAS if is_default("replicas") else values["replicas"]
+        session.simulate(trace, Settings(**values))
     else:
         raise click.UsageError("give a TRACE to replay, or --fit MODEL to measure one")
 

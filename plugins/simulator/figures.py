@@ -27,6 +27,7 @@ def figures_of(ledger: Ledger, trace: Sequence[TraceRequest], profile: Profile, 
     return {
         "hit_rate": _share(int(ledger.cached[served].sum()), int(prompts.sum())),
         "ttft_p50_ms": _percentile_ms(ttft, 50),
+        "ttft_p95_ms": _percentile_ms(ttft, 95),
         "ttft_p99_ms": _percentile_ms(ttft, 99),
         "itl_p50_ms": _percentile_ms(ledger.gaps, 50),
         "itl_p99_ms": _percentile_ms(ledger.gaps, 99),

@@ -17,6 +17,7 @@ import numpy as np
 
 from llmfw.core import Request, SamplingParams, SchedulePolicy
 from llmfw.core.base.step import StepOutput
+from llmfw.core.client.prefix_index import PrefixIndex
 from llmfw.core.engine.generation.piece_budget import PieceBudget
 from llmfw.core.schedule.cache.isolated_rule import IsolatedRule
 from llmfw.core.schedule.cache.kv_pool import KVPool
@@ -29,6 +30,7 @@ from llmfw.core.schedule.sequence_pages import SequencePages
 
 from .ledger import Ledger
 from .profile import Profile
+from .routed import RoutedReplica
 from .tokens import END, TokenIds, output_of
 from .trace import TraceRequest
 
@@ -76,10 +78,11 @@ class Replica:
         profile: cost model of the steps.
         ledger: receives the events of requests.
         max_len: length in tokens of the longest request in the trace.
+        prefixes: prefixes that all replicas have cached, for the router; None: there is one replica.
 
     Attributes:
         ends_at: time at which the running step ends; infinity: no step is running.
-        num_tokens: number of prompt tokens, and of output tokens so far, of all waiting and running requests.
+        routed: what the router sees of the replica; None: there is one replica.
     """
 
     def __init__(
@@ -90,13 +93,14 @@ class Replica:
         profile: Profile,
         ledger: Ledger,
         max_len: int,
+        prefixes: PrefixIndex | None = None,
     ) -> None:
         pool = KVPool(settings.num_pages, settings.page_size)
         self._cache = RadixCache(pool, settings.make_rule())
         self.pages = SequencePages(pool, self._cache, settings.max_running, max_len)
         self.index = index
         self.ends_at = IDLE
-        self.num_tokens = 0
+        self.routed = None if prefixes is None else RoutedReplica(index, self._cache, prefixes)
         self._pieces = PieceBudget(settings.chunk, stretch=settings.stretch)
         self._profile = profile
         self._ledger = ledger
@@ -105,7 +109,6 @@ class Replica:
         self._running: BatchPlan | None = None
         self._next: BatchPlan | None = None
         self._outputs: dict[str, list[int]] = {}  # request id → output tokens from the trace
-        self._lengths: dict[str, int] = {}  # request id → final length
         self._numbers = np.zeros(1024, dtype=np.int64)  # index in the scheduler's table → request number
         self.scheduler = Scheduler(
             self.pages,
@@ -116,10 +119,6 @@ class Replica:
             clock=lambda: self._now,
         )
 
-    def num_cached(self, prompt: TokenIds, salt: str) -> int:
-        """Return how many leading tokens of a prompt are cached."""
-        return self._cache.match_length(prompt[:-1], salt)
-
     def add(self, request: TraceRequest, prompt: TokenIds, now: float) -> None:
         """Queue a request.
 
@@ -128,9 +127,7 @@ class Replica:
         self._set_time(now)
         request_id = str(request.number)
         self._outputs[request_id] = output_of(request)
-        self._lengths[request_id] = request.length
         self._ledger.replica[request.number] = self.index
-        self.num_tokens += request.prompt_len
         self.scheduler.add(
             Request(
                 id=request_id,
@@ -186,16 +183,19 @@ class Replica:
         sampling, indices = plan.sampling, plan.indices[plan.samples]
         if self._profile.overlap:  # some requests may have ended after this step was launched
             indices = indices[[seq.status is not Status.FINISHED for seq in sampling]]
+        first = [seq.id for seq in sampling if not seq.output] if self.routed is not None else ()
         self._ledger.sampled(self._numbers[indices], self._now)
-        self.num_tokens += len(indices)
-        for event in self.scheduler.commit(plan, StepOutput([self._next_token(seq) for seq in sampling])):
+        events = self.scheduler.commit(plan, StepOutput([self._next_token(seq) for seq in sampling]))
+        if self.routed is not None:
+            self.routed.note_step(plan, self._seconds)
+            for request_id in first:
+                self.routed.answered(request_id)
+        for event in events:
             if event.finish_reason is not None:
-                self._end(event.id)
+                del self._outputs[event.id]
+                if self.routed is not None:
+                    self.routed.leave(event.id)
 
     def _next_token(self, seq: SequenceState) -> int:
         output = self._outputs.get(seq.id)
         return END if output is None else output[len(seq.output)]
-
-    def _end(self, request_id: str) -> None:
-        del self._outputs[request_id]
-        self.num_tokens -= self._lengths.pop(request_id)

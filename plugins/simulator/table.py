@@ -15,9 +15,12 @@ from .figures import Figures, Floats
 
 COLUMNS = {
     "policy": Column("policy"),
+    "router": Column("router"),
+    "replicas": Column("replicas", right=True),
     "hit_rate": Column("hit rate", right=True),
     "ttft_p50_ms": Column("TTFT p50 ms", right=True),
-    "ttft_p99_ms": Column("TTFT p99 ms", right=True),
+    "ttft_p95_ms": Column("TTFT p95 ms", right=True),
+    "ttft_p99_ms": Column("TTFT p99 ms", drop=7, right=True),
     "itl_p50_ms": Column("ITL p50 ms", drop=1, right=True),
     "itl_p99_ms": Column("ITL p99 ms", drop=1, right=True),
     "output_tok_s": Column("output tok/s", right=True),
@@ -30,15 +33,29 @@ COLUMNS = {
 
 
 def rows(results: Iterable[Figures]) -> Iterator[list[Cell]]:
-    """Yield a row of `COLUMNS` for each policy."""
+    """Yield a row of `COLUMNS` for each replay. If none had several replicas, these columns stay empty."""
+    results = list(results)
+    several = any(result["settings"]["replicas"] > 1 for result in results)
     for result in results:
-        yield [_cell(result[name]) for name in COLUMNS]
+        routed = _routed(result["settings"]) if several else {"router": None, "replicas": None}
+        yield [_cell((result | routed)[name]) for name in COLUMNS]
+
+
+def _routed(settings: Mapping[str, Any]) -> dict[str, Any]:
+    return {"router": settings["router"], "replicas": settings["replicas"]}
 
 
 def _cell(value: Any) -> Cell:
     if isinstance(value, float):
         return f"{value:.3f}" if abs(value) < 10 else f"{value:.1f}"
     return value if value is None or isinstance(value, int) else str(value)
+
+
+def label_of(figures: Figures) -> str:
+    """Return a short name of a replay: its policy, and its replicas if there are several."""
+    settings = figures["settings"]
+    several = "" if settings["replicas"] == 1 else f", {settings['replicas']} × {settings['router']}"
+    return f"{figures['policy']}{several}"
 
 
 def check_plot() -> None:
@@ -56,7 +73,7 @@ def plot(results: Sequence[Figures], waits: Mapping[str, Floats], path: Path) ->
 
     Args:
         results: metrics of each policy.
-        waits: time to first token of each request, in seconds, by policy.
+        waits: time to first token of each request, in seconds, by `label_of` the replay.
         path: path of the PNG file.
 
     Raises:
@@ -66,11 +83,12 @@ def plot(results: Sequence[Figures], waits: Mapping[str, Floats], path: Path) ->
 
     figure = Figure(figsize=(12, 4), layout="constrained")
     times, hits, rates = figure.subplots(1, 3, width_ratios=(2, 1, 1))
-    for name, seconds in waits.items():
+    names = [label_of(result) for result in results]
+    for name in names:
+        seconds = waits[name]
         times.step(np.sort(seconds), np.arange(1, len(seconds) + 1) / max(1, len(seconds)), label=name)
     times.set(xscale="log", xlabel="time to first token, s", ylabel="share of requests")
     times.legend()
-    names = [result["policy"] for result in results]
     for axes, key, label in ((hits, "hit_rate", "hit rate"), (rates, "output_tok_s", "output tokens/s")):
         axes.bar(range(len(names)), [result[key] for result in results])
         axes.set_xticks(range(len(names)), names, rotation=20, ha="right")

@@ -10,6 +10,7 @@ from typing import Any
 from llmfw.core.base.request import EmbedRequest, Request, TokenEvent
 from llmfw.core.client.cache_mirror import CacheMirror
 from llmfw.core.client.inproc import InprocEngineClient
+from llmfw.core.client.quarantine import Witnesses
 from llmfw.core.client.replicas.pool import EnginePool
 from llmfw.core.client.replicas.pool_members import Growth
 from llmfw.core.client.restarts import RestartPolicy
@@ -37,9 +38,11 @@ class MortalLife(InprocEngineClient):
         self.engine = engine
         self.mirror = CacheMirror(lambda: None)
         self.was_ended_from_outside = False
+        self.is_quiet = False
         self._may_start = may_start
         self._dead = asyncio.Event()
         self._on_death: Callable[[], None] = lambda: None
+        self._on_quiet: Callable[[], None] = lambda: None
 
     async def start(self) -> None:
         if self._may_start is not None:
@@ -51,6 +54,14 @@ class MortalLife(InprocEngineClient):
 
     def call_on_death(self, function: Callable[[], None]) -> None:
         self._on_death = function
+
+    def call_on_quiet(self, function: Callable[[], None]) -> None:
+        self._on_quiet = function
+
+    def fall_quiet(self, *, is_quiet: bool) -> None:
+        """Stop, or start again, to show signs of life, as the watchdog sees them."""
+        self.is_quiet = is_quiet
+        self._on_quiet()
 
     async def wait_dead(self) -> None:
         await self._dead.wait()
@@ -80,6 +91,7 @@ class MortalPool:
     Attributes:
         pool: the pool.
         lives: for each replica, its lives so far.
+        witnesses: the requests at all engines.
     """
 
     def __init__(
@@ -92,6 +104,7 @@ class MortalPool:
         **options: Any,
     ) -> None:
         self.lives: list[list[MortalLife]] = [[] for _ in range(most or count)]
+        self.witnesses = Witnesses()
         self._delay = delay
         self._may_restart = may_restart
         self._policy = policy or RestartPolicy(max_per_hour=10_000)
@@ -111,7 +124,11 @@ class MortalPool:
         return [sum(len(life.engine.requests) for life in lives) for lives in self.lives]
 
     def _new_client(self, index: int) -> SupervisedEngineClient:
-        return SupervisedEngineClient(partial(self._new_life, index), self._policy)  # type: ignore[arg-type]
+        return SupervisedEngineClient(
+            partial(self._new_life, index),  # type: ignore[arg-type]
+            self._policy,
+            witnesses=self.witnesses,
+        )
 
     def _new_life(self, index: int) -> MortalLife:
         lives = self.lives[index]

@@ -85,6 +85,7 @@ class EnginePool(LaunchedEngineClient):
         )
         self._has_changed = asyncio.Event()  # set when an engine is added or removed
         self._gate = QueueGate(max_tenant_requests=max_tenant_requests)
+        self._takers: list[Replica] = []  # engines that get new requests, as of the last change
         self._open: dict[str, WholeRequest | None] = {}  # live requests
         self._ids: set[str] = set()
         self._info: EngineInfo | None = None
@@ -105,7 +106,7 @@ class EnginePool(LaunchedEngineClient):
 
     @property
     def outage(self) -> str | None:
-        if self.failure is not None or self._sleep.gate.is_asleep or self._takers():
+        if self.failure is not None or self._sleep.gate.is_asleep or self._takers:
             return self.failure
         reasons = (replica.client.outage for replica in self._replicas)
         return next((reason for reason in reasons if reason is not None), None)
@@ -241,9 +242,9 @@ class EnginePool(LaunchedEngineClient):
                             yield event
                     return
                 except OverloadedError as error:
+                    refused.add(replica.index)
                     if has_begun or not self._may_go_elsewhere(request, error, refused):
                         raise
-                    refused.add(replica.index)
                     continue
                 except EngineDeadError as error:
                     has_answered = has_begun and not (may_restart or progress.continues)
@@ -284,8 +285,8 @@ class EnginePool(LaunchedEngineClient):
     ) -> bool:
         """Return whether another engine may have room for a refused request."""
         is_free = isinstance(request, EmbedRequest) or request.replica is None
-        others = [replica for replica in self._takers() if replica.index not in refused]
-        return is_free and len(others) > 1 and not isinstance(error, TenantLimitError | NotReadyError)
+        has_others = any(replica.index not in refused for replica in self._takers)
+        return is_free and has_others and not isinstance(error, TenantLimitError | NotReadyError)
 
     async def _turn(
         self,
@@ -304,19 +305,25 @@ class EnginePool(LaunchedEngineClient):
             refusal = self._sleep.gate.refusal_of_part
             if refusal is not None and not (request.deferrable or attempt.was_sent):
                 raise refusal
-            if self.failure is not None:
-                raise EngineDeadError(self.failure)
-            if takers := self._takers():
+            if (self._closed or not self._takers) and (failure := self.failure) is not None:
+                raise EngineDeadError(failure)
+            if takers := self._takers:
                 if not request.deferrable:
                     self._open[request.id] = self._sleep.gate.note_start()
-                return self._routing.enter(
-                    request, [replica for replica in takers if replica.index not in refused] or takers
-                )
+                if refused:
+                    takers = [replica for replica in takers if replica.index not in refused] or takers
+                return self._routing.enter(request, takers)
             await self._wait.wait(attempt, request, begun_at)
 
-    def _takers(self) -> list[Replica]:
-        """Return the engines that get new requests; drained ones only if all others have failed for good."""
+    def _find_takers(self) -> list[Replica]:
+        """Return the engines that get new requests.
+
+        Quiet engines get them only if all others are out. Drained engines get them only if all others have
+        failed for good.
+        """
         takers = [replica for replica in self._replicas if replica.takes_requests]
+        if lively := [replica for replica in takers if not replica.is_quiet]:
+            return lively
         if takers or any(not each.is_draining and each.client.failure is None for each in self._replicas):
             return takers
         return [replica for replica in self._replicas if replica.is_usable]
@@ -355,10 +362,12 @@ class EnginePool(LaunchedEngineClient):
         usable = [replica for replica in self._replicas if replica.is_usable]
         for replica in usable:
             replica.attach(self._replicas.prefixes)
-        if self._takers() or self.failure is not None:
+        self._takers = self._find_takers()
+        if self._takers or self.failure is not None:
             self._wait.end()
         else:
             self._wait.begin()
+        self._log_quiet()
         for replica in self._replicas:
             changed, replica.was_usable = replica.was_usable != replica.is_usable, replica.is_usable
             if changed and not self._closed and self.refusal is None:
@@ -368,3 +377,14 @@ class EnginePool(LaunchedEngineClient):
                     "Engine %d %s (%d of %d run)",
                     *(replica.index, what, len(usable), len(self._replicas)),
                 )
+
+    def _log_quiet(self) -> None:
+        for replica in self._replicas:
+            changed, replica.was_quiet = replica.was_quiet != replica.is_quiet, replica.is_quiet
+            if changed and replica.is_quiet:
+                logger.warning(
+                    "Engine %d shows no sign of life; new requests go to other engines meanwhile",
+                    replica.index,
+                )
+            elif changed and replica.is_usable:
+                logger.info("Engine %d shows signs of life again", replica.index)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 
 import msgspec
 
@@ -39,6 +39,7 @@ class PoolAdapters:
         replicas: all engines.
 
     Attributes:
+        changing: lock that a command holds while it changes or lists adapters.
         digests: hash of the files of each adapter that takes requests, by its name.
     """
 
@@ -49,7 +50,7 @@ class PoolAdapters:
         self._numbers: dict[tuple[str, str, str], int] = {}  # name, path and digest → number of the load
         self._num_loads = 0
         self._failed: deque[AdapterInfo] = deque(maxlen=MAX_FAILED)
-        self._changing = asyncio.Lock()
+        self.changing = asyncio.Lock()
 
     def begin(self, adapters: Iterable[AdapterInfo]) -> None:
         """Note the adapters that the engines loaded at their start."""
@@ -61,7 +62,7 @@ class PoolAdapters:
 
     async def carry_out(self, command: AdapterCommand) -> AdapterList:
         """Carry out a command; return once the adapter is loaded or has failed. Raises as an engine does."""
-        async with self._changing:
+        async with self.changing:
             match command:
                 case ListAdapters():
                     return await self._list()
@@ -71,9 +72,8 @@ class PoolAdapters:
                     return await self._unload(command)
 
     async def bring_up_to_date(self, client: SupervisedEngineClient) -> None:
-        """Load the other engines' adapters on a newly started engine."""
-        async with self._changing:
-            await self._memory.restore(client.control)
+        """Load the other engines' adapters on a newly started engine. The caller holds `changing`."""
+        await self._memory.restore(client.control)
 
     async def _load(self, command: LoadAdapter) -> AdapterList:
         before = {index: _ready(found) for index, found in (await self._ask(ListAdapters())).items()}
@@ -91,6 +91,12 @@ class PoolAdapters:
             self._failed.append(msgspec.structs.replace(wrong[0], version=self._num_loads))
         elif not any(map(_is_ready, loads)):
             raise EngineDeadError("all engines ended meanwhile")
+        else:
+            digest = next(each.digest for each in loads if isinstance(each, AdapterInfo) and _is_ready(each))
+            await self._settle(
+                lambda found: _digests(found).get(command.name) == digest,
+                lambda replica: _load_on(replica, command),
+            )
         return await self._list()
 
     async def _unload(self, command: UnloadAdapter) -> AdapterList:
@@ -101,17 +107,43 @@ class PoolAdapters:
                 await asyncio.gather(*(_undo(each, command.name, {}) for each in self._running()))
             else:
                 raise
+        await self._settle(
+            lambda found: command.name not in _ready(found), lambda replica: replica.client.control(command)
+        )
         return await self._list()
+
+    async def _settle(
+        self, is_done: Callable[[AdapterList], bool], do: Callable[[Replica], Awaitable[object]]
+    ) -> None:
+        """Carry out a command on engines that have started since the others were asked.
+
+        Args:
+            is_done: whether an engine with these adapters has carried out the command.
+            do: carries out the command on one engine.
+        """
+        lists = await self._ask(ListAdapters())
+        if done := {index: each for index, each in lists.items() if is_done(each)}:
+            self._remember(self._merged(done))  # engines that start from now on carry it out
+        lists = await self._ask(ListAdapters())
+        late = [self._replicas.find(index) for index, each in lists.items() if not is_done(each)]
+        results = await asyncio.gather(*(do(each) for each in late if each), return_exceptions=True)
+        for result in results:
+            if isinstance(result, BaseException) and not isinstance(result, EngineDeadError):
+                logger.error("An engine that was restarted has other adapters than the others: %s", result)
 
     async def _list(self) -> AdapterList:
         """Return the adapters. Restarted engines will load the adapters that take requests now."""
         found = self._merged(await self._ask(ListAdapters()))
-        self.digests = {each.name: each.digest for each in found.adapters if each.state == "ready"}
+        self.digests = _digests(found)
+        self._remember(found)
+        return found
+
+    def _remember(self, found: AdapterList) -> None:
+        """Load these adapters on engines that start from now on."""
         self._memory.note(found)
         for replica in self._replicas:
             if not replica.is_usable:
                 replica.client.remember_adapters(found)
-        return found
 
     def _merged(self, lists: Mapping[int, AdapterList]) -> AdapterList:
         first = next(iter(lists.values()))
@@ -200,6 +232,11 @@ def _is_ready(load: AdapterInfo | BaseException) -> bool:
 def _listed(answer: object) -> AdapterList:
     assert isinstance(answer, AdapterList), f"an engine listed its adapters by {answer!r}"
     return answer
+
+
+def _digests(found: AdapterList) -> dict[str, str]:
+    """Return the hash of the files of each adapter that takes requests."""
+    return {each.name: each.digest for each in found.adapters if each.state == "ready"}
 
 
 def _ready(found: AdapterList) -> dict[str, str]:

@@ -71,8 +71,9 @@ class PoolCommands:
                 async with self._changing:
                     return await self._set_policy(command)
             case SetLogLevel():
-                await self._all(command, LogLevelInfo)
-                self._remember(command)
+                async with self._changing:
+                    asked = await self._all(command, LogLevelInfo)
+                    await self._remember(command, asked, LogLevelInfo)
                 return LogLevelInfo(command.level)
             case ViewCache():
                 return self._view(await self._all(command, CacheView), command.most)
@@ -107,20 +108,35 @@ class PoolCommands:
             for index, policy in before.items():
                 await self._undo(index, SetPolicy(policy.name, policy.options))
             raise
-        self._remember(command)
+        after |= await self._remember(command, after, PolicyInfo)
         return merged_policy(list(after.values()))
 
     async def bring_up_to_date(self, client: SupervisedEngineClient) -> None:
-        """Apply the settings of the other engines to a newly started engine."""
-        async with self._changing:
+        """Apply the settings of the other engines to a newly started engine.
+
+        The caller adds the engine at once: settings that change from then on reach it as all others.
+        """
+        async with self._changing, self.adapters.changing:
             for command in self._remembered.values():
                 await client.control(command)
-        await self.adapters.bring_up_to_date(client)
+            await self.adapters.bring_up_to_date(client)
 
-    def _remember(self, command: Command) -> None:
+    async def _remember(
+        self, command: Command, asked: Mapping[int, AnswerT], kind: type[AnswerT]
+    ) -> dict[int, AnswerT]:
+        """Have engines that start from now on carry out a command, and those that have started meanwhile.
+
+        Args:
+            asked: answers of the engines that have carried it out.
+
+        Returns:
+            The answers of the engines that have started meanwhile.
+        """
         self._remembered[type(command)] = command
         for replica in self._replicas:
             replica.client.remember(command)
+        late = [each.index for each in self._replicas if each.is_usable and each.index not in asked]
+        return await self._each(late, command, kind)
 
     async def _pin(self, command: PinPrefix) -> dict[int, PinInfo]:
         done: dict[int, PinInfo] = {}

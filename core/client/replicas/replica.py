@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import time
-from dataclasses import dataclass, field
 from typing import Literal
 
 from llmfw.core.base.engine_info import EngineStats
 from llmfw.core.base.errors import EngineDeadError
 from llmfw.core.base.replica_commands import ReplicaInfo
-from llmfw.core.interfaces.router import ReplicaView
 
-from ..cache_mirror import CacheMirror
 from ..client import ReplicaState
 from ..prefix_index import PrefixIndex
 from ..supervisor import SupervisedEngineClient
-from .replica_load import Place, ReplicaLoad
+from .replica_load import Place
+from .routed_engine import RoutedEngine
 from .router_accuracy import RouterAccuracy
 
 PATIENCE_S = 2.0
@@ -25,33 +23,28 @@ other engines must not wait for this engine.
 """
 
 
-@dataclass(eq=False, slots=True)
-class Replica:
+class Replica(RoutedEngine):
     """An engine of a pool.
 
-    Attributes:
+    Args:
         index: its number, from 0.
         client: client that starts its process, and replaces it when it ends.
-        load: requests of the engine.
-        was_usable: whether it was usable when the pool last looked.
+
+    Attributes:
+        was_usable, was_quiet: whether it was usable, or quiet, when the pool last looked.
         is_draining: whether it gets no new requests.
         mirror: copy of the prefix cache that its process has reported.
         accuracy: the router's estimates for its live requests, and the measured times.
     """
 
-    index: int
-    client: SupervisedEngineClient
-    load: ReplicaLoad = field(default_factory=ReplicaLoad)
-    was_usable: bool = True
-    is_draining: bool = False
-    mirror: CacheMirror = field(init=False)
-    accuracy: RouterAccuracy = field(default_factory=RouterAccuracy, init=False)
-    _plain: ReplicaView | None = field(default=None, init=False)  # without a match, for a live request
-    _plain_version: int = field(default=0, init=False)  # of the load
+    __slots__ = ("accuracy", "client", "is_draining", "was_quiet", "was_usable")
 
-    def __post_init__(self) -> None:
-        """Use the mirror of the first process."""
-        self.mirror = self.client.mirror
+    def __init__(self, index: int, client: SupervisedEngineClient) -> None:
+        super().__init__(index, client.mirror)
+        self.client = client
+        self.was_usable = True
+        self.was_quiet = self.is_draining = False
+        self.accuracy = RouterAccuracy()
 
     def attach(self, prefixes: PrefixIndex) -> None:
         """Publish the prefixes of the engine's current process in an index. Withdraws an earlier process."""
@@ -64,6 +57,11 @@ class Replica:
     def is_usable(self) -> bool:
         """Whether the engine answers now."""
         return self.client.is_usable
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether the engine has shown no sign of life lately, but does not count as hung yet."""
+        return self.client.is_usable and self.client.is_quiet
 
     @property
     def takes_requests(self) -> bool:
@@ -111,34 +109,6 @@ class Replica:
         if not self.is_draining:
             return "running"
         return "draining" if self.load.num_requests else "drained"
-
-    def view(self, match_tokens: int, deferrable: bool) -> ReplicaView:
-        """Return the engine as a router sees it.
-
-        Args:
-            match_tokens: number of leading prompt tokens that the engine has cached.
-            deferrable: whether the request is deferrable. Live requests do not wait for deferrable ones.
-        """
-        load, speed = self.load, self.mirror.tokens_per_s
-        if match_tokens or deferrable:
-            return self._new_view(match_tokens, deferrable)
-        view = self._plain  # most engines have cached no part of most prompts, and seldom change
-        if view is None or self._plain_version != load.version or view.tokens_per_s != speed:
-            view = self._plain = self._new_view(0, False)
-            self._plain_version = load.version
-        return view
-
-    def _new_view(self, match_tokens: int, deferrable: bool) -> ReplicaView:
-        load = self.load
-        return ReplicaView(
-            self.index,
-            load.num_waiting,
-            load.num_running,
-            load.queued_tokens if deferrable else load.queued_tokens - load.deferrable_tokens,
-            match_tokens,
-            self.mirror.tokens_per_s,
-            load.last_chosen,
-        )
 
     async def stats(self) -> EngineStats | None:
         """Return the engine's statistics; None if the engine does not answer within PATIENCE_S."""

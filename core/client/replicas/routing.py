@@ -6,21 +6,21 @@ from collections.abc import Sequence
 
 from llmfw.core.base.errors import EngineRestartingError, RequestError
 from llmfw.core.base.request import EmbedRequest, Request
-from llmfw.core.interfaces.router import ReplicaView, RoutedRequest
+from llmfw.core.interfaces.router import RoutedRequest
 
-from ..cache_mirror import num_held
 from ..whole_request import open_whole_request
 from .companions import Companions
+from .dispatcher import Dispatcher
 from .isolated_router import IsolatedRouter
 from .pool_adapters import PoolAdapters
-from .prompt_hashes import prompt_hashes
 from .replica import Replica
 from .replica_load import Place
 from .replica_set import ReplicaSet
+from .request_prefixes import prompt_prefixes
 
 
 class Routing:
-    """Chooses engines, and counts the requests that go to each.
+    """Chooses the engine of each request.
 
     Args:
         replicas: all engines.
@@ -31,9 +31,8 @@ class Routing:
     def __init__(self, replicas: ReplicaSet, router: IsolatedRouter, adapters: PoolAdapters) -> None:
         self._replicas = replicas
         self._adapters = adapters
-        self._router = router
+        self._dispatcher = Dispatcher(router, replicas.prefixes)
         self._companions = Companions()
-        self._turns = 0
 
     def enter(self, request: Request | EmbedRequest, usable: Sequence[Replica]) -> tuple[Replica, Place]:
         """Return the engine for a request, and the request's place on this engine.
@@ -45,35 +44,15 @@ class Routing:
             RequestError: the request names an engine that does not exist.
             EngineRestartingError: the request names an engine that does not take requests now.
         """
-        num_tokens = num_tokens_of(request)
         block = next((each.mirror.block for each in usable if each.mirror.block), 0)
-        hashes = prompt_hashes(request, block if self._router.needs_matches else 0, self._adapters.digests)
-        held = self._replicas.prefixes.num_held(hashes)  # for all engines at once
-        deferrable, num_hashes = request.deferrable, len(hashes)
-
-        def view_of(each: Replica) -> ReplicaView:
-            num_blocks = held.get(each.index, 0) if held else 0
-            if num_blocks < num_hashes and hashes[num_blocks] in each.load.awaited:
-                num_blocks += num_held(hashes[num_blocks:], each.load.awaited)
-            match_tokens = min(num_blocks * block, num_tokens - 1) if num_blocks else 0
-            return each.view(match_tokens, deferrable)
-
-        replica = self._named(request) or self._companion(request, usable)
-        if replica is None:
-            view = self._router.choose(_routed(request, num_tokens), [view_of(each) for each in usable])
-            replica = self._replicas[view.index]
+        needs_matches = self._dispatcher.router.needs_matches
+        prompt = prompt_prefixes(request, block if needs_matches else 0, self._adapters.digests)
+        fixed = self._named(request) or self._companion(request, usable)
+        replica, place = self._dispatcher.enter(_routed(request), prompt, block, usable, fixed)
+        if fixed is None:
             self._companions.note(request, replica)
-        else:
-            view = view_of(replica)
-        self._turns += 1
-        replica.load.last_chosen = self._turns
-        estimated_s = _estimated_s(view, num_tokens)
-        if estimated_s is not None and (whole := open_whole_request()) is not None:
-            whole.note_estimate(estimated_s)
-        place = Place(
-            num_tokens - view.match_tokens, hashes, deferrable=request.deferrable, estimated_s=estimated_s
-        )
-        replica.load.enter(place)
+        if place.estimated_s is not None and (whole := open_whole_request()) is not None:
+            whole.note_estimate(place.estimated_s)
         return replica, place
 
     def _named(self, request: Request | EmbedRequest) -> Replica | None:
@@ -97,13 +76,6 @@ def num_tokens_of(request: Request | EmbedRequest) -> int:
     return sum(map(len, request.prompts)) if isinstance(request, EmbedRequest) else len(request.prompt)
 
 
-def _estimated_s(view: ReplicaView, num_tokens: int) -> float | None:
-    """Return the seconds until an engine has computed a prompt; None: its speed has not been measured."""
-    if not view.tokens_per_s:
-        return None
-    return (view.queued_tokens + num_tokens - view.match_tokens) / view.tokens_per_s
-
-
-def _routed(request: Request | EmbedRequest, num_tokens: int) -> RoutedRequest:
+def _routed(request: Request | EmbedRequest) -> RoutedRequest:
     salt = "" if isinstance(request, EmbedRequest) else request.cache_salt
-    return RoutedRequest(num_tokens, request.tenant, salt, request.deferrable)
+    return RoutedRequest(num_tokens_of(request), request.tenant, salt, request.deferrable)

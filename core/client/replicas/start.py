@@ -13,6 +13,7 @@ from llmfw.core.plugin.registry import Registry
 
 from ..launched import LaunchedEngineClient
 from ..process import ProcessEngineClient
+from ..quarantine import Witnesses
 from ..request_progress import Continuations
 from ..restarts import RestartPolicy
 from ..supervisor import SupervisedEngineClient
@@ -41,11 +42,12 @@ def engine_client(
     continuations = None if server.no_migrate else Continuations(engine.random_seed)
     if count == 1:
         return SupervisedEngineClient(partial(new_life, engine), policy, continuations=continuations)
+    witnesses = Witnesses()
     router = build_router(registry, server.router, server.options)
 
     def new_client(index: int) -> SupervisedEngineClient:
         config = config_of(engine, ReplicaPlace(index, count))
-        return SupervisedEngineClient(partial(new_life, config), policy)
+        return SupervisedEngineClient(partial(new_life, config), policy, witnesses=witnesses)
 
     clients = [new_client(index) for index in range(server.replicas)]
     growth = Growth(new_client, count)

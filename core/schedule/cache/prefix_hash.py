@@ -23,6 +23,7 @@ Hashes = npt.NDArray[np.uint64]
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _FIRST, _SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+_SHIFTS = np.uint64(30), np.uint64(27), np.uint64(31)
 
 
 def block_size(page_size: int) -> int:
@@ -55,11 +56,12 @@ def prefix_hashes(token_ids: npt.NDArray[np.int32], start: int, start_hash: int)
     count = len(token_ids)
     positions = _positions(1 << (start + count).bit_length())[start : start + count]
     mixed: Hashes = positions + token_ids.view(np.uint32)
-    mixed ^= mixed >> np.uint64(30)
+    first, second, third = _SHIFTS
+    mixed ^= mixed >> first
     mixed *= _FIRST
-    mixed ^= mixed >> np.uint64(27)
+    mixed ^= mixed >> second
     mixed *= _SECOND
-    mixed ^= mixed >> np.uint64(31)
+    mixed ^= mixed >> third
     sums: Hashes = np.cumsum(mixed, dtype=np.uint64)
     sums += np.uint64(start_hash)
     return sums

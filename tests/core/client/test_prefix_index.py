@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from llmfw.core.client.cache_mirror import num_held
 from llmfw.core.client.prefix_index import PrefixIndex
+from llmfw.core.client.prompt_prefixes import PromptPrefixes
 
 
 @given(st.lists(st.integers(0, 12), min_size=1, max_size=70), st.integers(0, 12))
@@ -21,12 +22,14 @@ def test_matches_are_those_of_each_engine(depths: list[int], length: int) -> Non
     for engine, hashes in enumerate(held):
         index.add(hashes, engine)
     expected = {engine: num_held(prompt, hashes) for engine, hashes in enumerate(held)}
-    assert index.num_held(prompt) == {engine: num for engine, num in expected.items() if num}
+    assert index.num_held(PromptPrefixes.of_hashes(prompt)) == {
+        engine: num for engine, num in expected.items() if num
+    }
     for engine, hashes in enumerate(held):
         index.remove(hashes, engine)
         index.remove(hashes, engine)  # again, without an effect
     assert len(index) == 0
-    assert index.num_held(prompt) == {}
+    assert index.num_held(PromptPrefixes.of_hashes(prompt)) == {}
 
 
 class Counting(dict[int, int]):
@@ -45,5 +48,5 @@ def test_look_ups_do_not_grow_with_engines() -> None:
     for engine in range(256):
         index.add(prompt[:64], engine)
     index._holders = counting = Counting(index._holders)
-    assert set(index.num_held(prompt).values()) == {64}
+    assert set(index.num_held(PromptPrefixes.of_hashes(prompt)).values()) == {64}
     assert counting.num < 10

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from llmfw.core.client import quarantine as module
-from llmfw.core.client.quarantine import CRASH, KILL, Attempt, Quarantine
+from llmfw.core.client.quarantine import CRASH, KILL, Attempt, Quarantine, Witnesses
 
 
 class Rig:
@@ -232,3 +232,34 @@ async def test_a_line_is_not_blamed_for_newcomers() -> None:
     await asyncio.sleep(0.01)
     rig.quarantine.judge(rig.in_flight, CRASH)
     assert not line.is_convicted
+
+
+async def test_kills_of_other_engines_clear_requests() -> None:
+    """They die without the request, too: it is convicted only if it was there nearly each time."""
+    witnesses, [line, other] = Witnesses(), some(2)
+    engines = [Quarantine(witnesses), Quarantine(witnesses)]
+    for turn in range(12):
+        its_own, others = engines[turn % 2], engines[1 - turn % 2]
+        await its_own.wait_turn(line)
+        its_own.judge([line], KILL)
+        its_own.leave(line)
+        await others.wait_turn(line)
+        its_own.judge([other], KILL)
+        others.leave(line)
+    assert not line.is_convicted
+    assert line.suspicion == line.killed == 0
+    for _ in range(4):
+        await engines[0].wait_turn(line)
+        engines[0].judge([line], KILL)
+        engines[0].leave(line)
+    assert line.is_convicted
+    assert len(witnesses) == 0
+
+
+async def test_kills_elsewhere_leave_crashes_suspect() -> None:
+    witnesses, [bad, other] = Witnesses(), some(2)
+    engines = [Quarantine(witnesses), Quarantine(witnesses)]
+    engines[0].judge([bad, other], CRASH)
+    await engines[1].wait_turn(bad)
+    engines[0].judge([other], KILL)
+    assert bad.suspicion == CRASH

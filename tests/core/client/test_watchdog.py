@@ -68,6 +68,17 @@ def test_a_stopped_process_is_found_within_eleven_seconds(rig: Rig) -> None:
     assert "no sign of life for 10 s; it was stopped by SIGSTOP" in hang.reason
 
 
+def test_a_silent_process_is_quiet_long_before(rig: Rig) -> None:
+    """Until its next sign of life."""
+    rig.looks(5, beats=1)
+    rig.looks(1.5)
+    assert not rig.watchdog.is_quiet
+    rig.looks(1)
+    assert rig.watchdog.is_quiet
+    rig.looks(0.5, ticks=1)
+    assert not rig.watchdog.is_quiet
+
+
 @pytest.mark.parametrize("phase", [Phase.IDLE, Phase.BUSY, Phase.STEP])
 def test_an_inactive_process_hangs(rig: Rig, phase: Phase) -> None:
     rig.enter(phase)

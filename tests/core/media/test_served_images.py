@@ -12,7 +12,7 @@ from llmfw.core.base.image import Image
 from llmfw.core.base.request import Request, SamplingParams
 from llmfw.core.client.client import EngineClient
 from llmfw.core.client.process import ProcessEngineClient
-from llmfw.core.client.replicas.prompt_hashes import prompt_hashes
+from llmfw.core.client.replicas.request_prefixes import prompt_prefixes
 from llmfw.core.media.prompter import ImagePrompter
 from llmfw.core.plugin.media_choice import media_processor_entry
 from llmfw.core.plugin.plugins import load_plugins
@@ -58,6 +58,6 @@ async def test_images_cross_both_processes(tmp_path: Path) -> None:
     request = Request(id="c", prompt=expected.token_ids, sampling=GREEDY, media=expected.spans)
     (outcome,) = generate(engine, [request])
     assert " ".join(map(str, outcome.token_ids)) == first.id
-    hashes, others = (list(prompt_hashes(each, 16, {})) for each in (first, other))
-    assert hashes == list(prompt_hashes(request, 16, {}))
+    hashes, others = (list(prompt_prefixes(each, 16, {}).up_to(99)) for each in (first, other))
+    assert hashes == list(prompt_prefixes(request, 16, {}).up_to(99))
     assert hashes[0] != others[0]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 from collections import Counter
 from collections.abc import Callable, Sequence
 from hashlib import blake2b
@@ -59,17 +58,13 @@ class TestPrefix(RouterTests):
 
     @pytest.fixture
     def reference(self) -> Reference:
-        def fastest(request: RoutedRequest, replicas: Sequence[ReplicaView]) -> list[ReplicaView]:
-            speeds = [replica.tokens_per_s for replica in replicas if replica.tokens_per_s]
-            mean = statistics.fmean(speeds or [1.0])
+        def least_work(request: RoutedRequest, replicas: Sequence[ReplicaView]) -> list[ReplicaView]:
+            def tokens(replica: ReplicaView) -> float:
+                return replica.queued_tokens + 2 * request.num_tokens - 2 * replica.match_tokens
 
-            def seconds(replica: ReplicaView) -> float:
-                work = replica.queued_tokens + 2 * request.num_tokens - 2 * replica.match_tokens
-                return work / (replica.tokens_per_s or mean)
+            return least(replicas, tokens, num_requests, last_chosen)
 
-            return least(replicas, seconds, num_requests, last_chosen)
-
-        return fastest
+        return least_work
 
 
 class TestRoundRobin(RouterTests):
@@ -158,26 +153,19 @@ def test_salts_are_sessions_too() -> None:
         ({"match_tokens": 800}, {}, 0),  # a match, both idle
         ({"match_tokens": 800, "queued_tokens": 1_500}, {}, 0),  # 1500 + 2 * 200 < 2 * 1000
         ({"match_tokens": 800, "queued_tokens": 1_700}, {}, 1),
-        ({"queued_tokens": 500, "tokens_per_s": 4000.0}, {"tokens_per_s": 1000.0}, 0),  # 0.625 s, 2 s
-        ({"queued_tokens": 500}, {"tokens_per_s": 1000.0}, 1),  # not measured: as fast as the others
-        ({"queued_tokens": 400, "tokens_per_s": 0.5}, {"queued_tokens": 500, "tokens_per_s": 0.5}, 0),
-        ({"queued_tokens": 1_900}, {"queued_tokens": 0, "tokens_per_s": 500.0}, 1),  # 7.8 s, 4 s
-        ({"match_tokens": 500, "queued_tokens": 100, "tokens_per_s": 0.25}, {"tokens_per_s": 0.5}, 1),
+        ({"queued_tokens": 400}, {"queued_tokens": 500}, 0),
+        ({"queued_tokens": 1}, {}, 1),
+        (
+            {"tokens_per_s": 9.0, "last_chosen": 1},
+            {"tokens_per_s": 4000.0},
+            1,
+        ),  # equal: the last ones were larger
         ({"last_chosen": 3}, {"last_chosen": 2}, 1),
         ({"num_running": 3}, {"last_chosen": 2}, 1),
     ],
 )
-def test_prefix_chooses_the_fewest_seconds(
+def test_prefix_chooses_the_fewest_tokens(
     first: dict[str, float], second: dict[str, float], chosen: int
 ) -> None:
     views = [ReplicaView(0, **first), ReplicaView(1, **second)]  # type: ignore[arg-type]
     assert Prefix(OPTIONS).choose(RoutedRequest(1000), views).index == chosen
-
-
-def test_unmeasured_engines_count_as_the_mean() -> None:
-    """(800 + 2 x 100) / 1000 s, against 1.3 s and 1.5 s."""
-    unmeasured = ReplicaView(0, queued_tokens=800)
-    measured = [ReplicaView(1, queued_tokens=450, tokens_per_s=500.0), ReplicaView(2, 0, 0, 2050, 0, 1500.0)]
-    assert Prefix(OPTIONS).choose(RoutedRequest(100), [unmeasured, *measured]) is unmeasured
-    busier = ReplicaView(0, queued_tokens=1400)
-    assert Prefix(OPTIONS).choose(RoutedRequest(100), [busier, *measured]) is measured[0]

@@ -19,6 +19,7 @@ from .traces import line, many, write
 FIGURES = {
     "hit_rate",
     "ttft_p50_ms",
+    "ttft_p95_ms",
     "ttft_p99_ms",
     "itl_p50_ms",
     "itl_p99_ms",
@@ -91,6 +92,60 @@ def test_the_table_has_one_row_per_policy(simulate, tmp_path):
     assert "Hit rate of an infinite cache: 0.000\n1 of 2 requests are larger" in shown.stderr
 
 
+def test_the_table_compares_routers(simulate, trace):
+    shown = simulate(trace, "--replicas", "2", "--router", "load", "--router", "prefix", "--speed", "50")
+    cells = [line.split("\t") for line in shown.stdout.splitlines()]
+    assert [row[:3] for row in cells] == [
+        ["policy", "router", "replicas"],
+        ["lpm", "load", "2"],
+        ["lpm", "prefix", "2"],
+    ]
+
+
+def test_an_objective_finds_the_replicas(simulate, trace):
+    """And shows what is left of it with one fewer."""
+    arguments = (
+        trace,
+        "--json",
+        "--speed",
+        "1e5",
+        "--chunked-prefill-size",
+        "32",
+        "--max-running-requests",
+        "4",
+    )
+    alone = json.loads(simulate(*arguments).stdout)
+    limit = f"ttft_p95={alone['ttft_p95_ms'] / 3:.3f}ms"
+    shown = simulate(*arguments, "--slo", limit)
+    assert shown.exit_code == 0, shown.output
+    found, fewer = [json.loads(text) for text in shown.stdout.splitlines()]
+    assert found["ttft_p95_ms"] <= alone["ttft_p95_ms"] / 3 < fewer["ttft_p95_ms"]
+    assert found["settings"]["replicas"] == fewer["settings"]["replicas"] + 1 >= 2
+
+
+def test_an_objective_out_of_reach_is_an_error(simulate, trace):
+    shown = simulate(trace, "--slo", "ttft_p50=1ms", "--replicas", "2", "--speed", "50")
+    assert (shown.exit_code, shown.stdout) == (1, "")
+    last = shown.stderr.splitlines()[-1]
+    assert last.startswith("Error: 2 replicas do not meet --slo: ttft_p50 is ")
+    assert last.endswith("raise --replicas, the largest number to try")
+
+
+def test_a_failing_router_is_reported_without_figures(simulate, trace, install_plugin):
+    folder = install_plugin(
+        "lost", "@hookimpl\ndef register_routers(register):\n    register('lost', 'lost_router:Lost')\n"
+    )
+    (folder / "lost_router.py").write_text(
+        "from llmfw.core import Router\n"
+        "class Lost(Router):\n"
+        "    def choose(self, request, replicas):\n"
+        "        return None\n"
+    )
+    shown = simulate(trace, "--router", "lost", "--replicas", "2", "--json")
+    assert (shown.exit_code, shown.stdout) == (1, "")
+    assert "router 'lost' failed: choose() returned a NoneType" in shown.stderr
+
+
 def test_json_contains_the_infinite_bound_on_request(simulate, trace):
     (found,) = [json.loads(text) for text in simulate(trace, "--json", "--infinite").stdout.splitlines()]
     assert found["hit_rate"] <= found["infinite_hit_rate"] < 1
@@ -142,6 +197,9 @@ def test_a_failing_policy_is_reported_without_figures(simulate, trace, install_p
     ("arguments", "told"),
     [
         (["--eviction", "fifo"], "unknown eviction rule 'fifo'; known: "),
+        (["--router", "nearest"], "unknown router 'nearest'; known: "),
+        (["-o", "router.speed=3"], "router 'prefix' has no option 'speed'"),
+        (["--slo", "ttft=1"], "--slo 'ttft=1' is not METRIC=LIMIT"),
         (["--policy", "fastest"], "unknown policy 'fastest'; known: "),
         (["--policy", "fcfs:speed=3"], "policy 'fcfs' has no option 'speed'"),
         (["--policy", "fcfs:speed"], "'speed' is not key=value"),
@@ -167,6 +225,7 @@ def test_an_impossible_run_is_one_line(simulate, trace, arguments, told):
             "--fit takes no --chunked-prefill-size",
         ),
         (["t.jsonl", "-o", "speed=3"], "'speed=3' is not policy.key=value"),
+        (["t.jsonl", "-o", "sampler.a=3"], "router.key=value or eviction.key=value"),
         (["t.jsonl", "-o", "policy.a=1", "-o", "policy.a=2"], "'policy.a' is given twice"),
     ],
 )

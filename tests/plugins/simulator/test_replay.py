@@ -6,14 +6,15 @@ import msgspec
 import numpy as np
 import pytest
 
+from llmfw.core.client.replicas.isolated_router import IsolatedRouter
 from llmfw.plugins.policies.lpm import LPM
+from llmfw.plugins.routers.prefix import Prefix
 from llmfw.plugins.simulator.bounds import infinite_hit_rate
 from llmfw.plugins.simulator.figures import figures_of
 from llmfw.plugins.simulator.ledger import Ledger
 from llmfw.plugins.simulator.replica import EngineSettings
-from llmfw.plugins.simulator.routers import ROUTERS
 
-from .traces import ENGINE, FLAT, line, many, read, replayed
+from .traces import ENGINE, FLAT, ROUTERS, line, many, read, replayed, router
 
 
 def test_a_single_request_takes_its_steps_times(tmp_path):
@@ -95,22 +96,22 @@ def test_retractions_lose_nothing(tmp_path):
     assert ledger.served.all()
 
 
-@pytest.mark.parametrize("router", ROUTERS)
-def test_replays_are_deterministic(tmp_path, router):
+@pytest.mark.parametrize("name", ROUTERS)
+def test_replays_are_deterministic(tmp_path, name):
     trace = read(tmp_path, many(80))
     runs = [
         replayed(
             trace,
             EngineSettings(640, 16, 8, 64),
             policy=LPM,
-            router=ROUTERS[router],
+            router=router(name),
             num_replicas=3,
             speed=10.0,
         )
         for _ in range(2)
     ]
-    for name in ("arrived", "begun", "first", "last", "cached", "replica", "gaps"):
-        assert getattr(runs[0], name).tobytes() == getattr(runs[1], name).tobytes()
+    for array in ("arrived", "begun", "first", "last", "cached", "replica", "gaps"):
+        assert getattr(runs[0], array).tobytes() == getattr(runs[1], array).tobytes()
 
 
 def test_hit_rates_stay_below_the_infinite_bound(tmp_path):
@@ -128,7 +129,7 @@ def test_the_load_router_picks_the_fewest_tokens(tmp_path):
     trace = read(
         tmp_path, [line(0, list(range(20)), 1), line(0, [21], 1), line(0, [22], 1), line(0, [23], 1)]
     )
-    assert replayed(trace, router=ROUTERS["load"], num_replicas=2).replica.tolist() == [0, 1, 1, 1]
+    assert replayed(trace, router=router("load"), num_replicas=2).replica.tolist() == [0, 1, 1, 1]
 
 
 def test_the_prefix_router_follows_the_longest_prefix(tmp_path):
@@ -140,10 +141,54 @@ def test_the_prefix_router_follows_the_longest_prefix(tmp_path):
         line(40_000, [9, 8, 5], 1),
     ]
     trace = read(tmp_path, family)
-    assert replayed(trace, router=ROUTERS["prefix"], num_replicas=2).replica.tolist() == [0, 1, 0, 1]
+    assert replayed(trace, router=router("prefix"), num_replicas=2).replica.tolist() == [0, 1, 0, 1]
     crowd = [line(0, [1, 2, 3], 1), *(line(20_000, [1, 2, 3, i], 1) for i in range(4, 24))]
-    chosen = replayed(read(tmp_path, crowd), router=ROUTERS["prefix"], num_replicas=2).replica
+    chosen = replayed(read(tmp_path, crowd), router=router("prefix"), num_replicas=2).replica
     assert 5 <= chosen.sum() <= 15
+
+
+class Seeing(Prefix):
+    """Chooses as `prefix`, and keeps what it saw."""
+
+    def __init__(self):
+        super().__init__(self.Options())
+        self.seen = []
+
+    def choose(self, request, replicas):
+        self.seen.append(replicas)
+        return super().choose(request, replicas)
+
+
+def test_routers_see_what_a_server_shows(tmp_path):
+    """Matches and speeds by the reports after each step, and the requests that wait and run."""
+    lines = [line(0, [1, 2, 3], 4), line(500, [1, 2, 9], 1), line(2500, [1, 2, 3], 1), line(60_000, [7], 1)]
+    seeing = Seeing()
+    ledger = replayed(read(tmp_path, lines), router=IsolatedRouter(seeing), num_replicas=2)
+    assert ledger.replica.tolist() == [0, 0, 0, 1]
+    first, second, third, last = seeing.seen
+    assert [(each.num_waiting, each.match_tokens, each.tokens_per_s) for each in first] == [(0, 0, 0)] * 2
+    # Its prefix is being computed for the first one.
+    assert (second[0].num_waiting, second[0].queued_tokens, second[0].match_tokens) == (1, 48, 32)
+    # After the first step, of 48 tokens, and the second one, of one and 16 tokens.
+    assert (third[0].num_waiting, third[0].num_running, third[0].match_tokens) == (0, 1, 47)
+    assert third[0].tokens_per_s == pytest.approx((0.95 * 48 + 16) / 1.95, rel=0.1)
+    assert [(each.num_waiting, each.num_running, each.queued_tokens) for each in last] == [(0, 0, 0)] * 2
+
+
+def test_evicted_prefixes_no_longer_match(tmp_path):
+    """The router learns of the eviction, which a router that guesses would not."""
+    lines = [line(0, [1, 2, 3, 4], 1), line(10_000, [*range(10, 18)], 1), line(20_000, [1, 2, 3, 4], 1)]
+    seeing = Seeing()
+    replayed(
+        read(tmp_path, lines), EngineSettings(144, 16, 8, 64), router=IsolatedRouter(seeing), num_replicas=2
+    )
+    assert [each.match_tokens for each in seeing.seen[2]] == [63, 0]  # the second went to the other engine
+    seeing = Seeing()
+    lines[1:1] = [line(5_000, [*range(20, 28)], 1)]
+    replayed(
+        read(tmp_path, lines), EngineSettings(144, 16, 8, 64), router=IsolatedRouter(seeing), num_replicas=2
+    )
+    assert sum(each.match_tokens for each in seeing.seen[3]) < 63
 
 
 def test_figures_equal_a_hand_made_ledger(tmp_path):

@@ -8,17 +8,29 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from llmfw.core.client.replicas.isolated_router import IsolatedRouter
 from llmfw.core.interfaces.policy import SchedulePolicy
+from llmfw.core.interfaces.router import Router
 from llmfw.plugins.policies.fcfs import FCFS
+from llmfw.plugins.routers.load import Load
+from llmfw.plugins.routers.prefix import Prefix
+from llmfw.plugins.routers.round_robin import RoundRobin
+from llmfw.plugins.routers.session import Session
 from llmfw.plugins.simulator.ledger import Ledger
 from llmfw.plugins.simulator.profile import Profile
 from llmfw.plugins.simulator.replay import replay
 from llmfw.plugins.simulator.replica import EngineSettings
-from llmfw.plugins.simulator.routers import ROUTERS
 from llmfw.plugins.simulator.trace import TraceRequest, read_trace
 
 FLAT = Profile(name="flat", host=1.0, points=[(0, 0), (1, 0)])
 """Each step takes a second."""
+
+ROUTERS: dict[str, type[Router]] = {
+    "prefix": Prefix,
+    "load": Load,
+    "round-robin": RoundRobin,
+    "session": Session,
+}
 
 ENGINE = EngineSettings(kv_tokens=4096, page_size=16, max_running=8, chunk=64)
 
@@ -64,8 +76,14 @@ def replayed(
 ) -> Ledger:
     """Replay a trace first come, first served, unless told otherwise."""
     policies = [policy(policy.Options()) for _ in range(num_replicas)]
-    chosen = {"profile": FLAT, "router": ROUTERS["round-robin"]} | settings
+    chosen = {"profile": FLAT, "router": router("round-robin")} | settings
     return replay(trace, engine, policies=policies, **chosen)
+
+
+def router(name: str) -> IsolatedRouter:
+    """Return a bundled router, as a server has it."""
+    kind = ROUTERS[name]
+    return IsolatedRouter(kind(kind.Options()))
 
 
 def read(folder: Path, lines: Iterable[dict[str, Any]]) -> list[TraceRequest]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import threading
 from collections.abc import AsyncIterator
 
 import msgspec
@@ -305,6 +306,46 @@ async def test_a_full_queue_sends_requests_elsewhere(mortal: MortalPool) -> None
     mortal.engine(0).add = accept  # type: ignore[method-assign]
     assert await run(mortal, request("b", 1)) == [1, EOS]
     assert all(replica.load.num_running == 0 for replica in mortal.pool._replicas)
+
+
+async def test_a_full_draining_engine_sends_requests_elsewhere(mortal: MortalPool) -> None:
+    """The other engine is the only one left that takes requests, and has room."""
+    loop, is_drained = asyncio.get_running_loop(), threading.Event()
+
+    def drain() -> None:
+        mortal.pool._members._drain(mortal.pool._replicas[0])
+        is_drained.set()
+
+    def refuse(request: Request) -> None:
+        loop.call_soon_threadsafe(drain)
+        assert is_drained.wait(20)
+        raise OverloadedError("the queue is full", retry_after_s=3.0)
+
+    mortal.engine(0).add = refuse  # type: ignore[method-assign]
+    assert await run(mortal, request("a", 1)) == [1, EOS]
+    assert mortal.num_requests() == [0, 1]
+
+
+async def test_quiet_engines_get_no_new_requests(
+    mortal: MortalPool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Unless all are quiet: the machine may be busy."""
+    caplog.set_level("INFO")
+    mortal.life(0).fall_quiet(is_quiet=True)
+    for i in range(4):
+        await run(mortal, request(f"r{i}", 1))
+    assert mortal.num_requests() == [0, 4]
+    assert mortal.pool.outage is None
+    mortal.life(1).fall_quiet(is_quiet=True)
+    for i in range(4):
+        await run(mortal, request(f"s{i}", 1))
+    assert mortal.num_requests()[0] > 0
+    mortal.life(0).fall_quiet(is_quiet=False)
+    assert [text for text in caplog.messages if text.startswith("Engine")] == [
+        "Engine 0 shows no sign of life; new requests go to other engines meanwhile",
+        "Engine 1 shows no sign of life; new requests go to other engines meanwhile",
+        "Engine 0 shows signs of life again",
+    ]
 
 
 async def test_live_requests_do_not_wait_for_deferrable_ones(mortal: MortalPool) -> None:

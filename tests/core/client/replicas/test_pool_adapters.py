@@ -19,7 +19,7 @@ from llmfw.core.base.control import (
 from llmfw.core.base.errors import ConflictError, EngineDeadError, ModelNotFoundError
 from llmfw.core.base.replica_commands import AddReplica
 from llmfw.core.base.request import Request, SamplingParams
-from llmfw.core.client.replicas.prompt_hashes import prompt_hashes
+from llmfw.core.client.replicas.request_prefixes import prompt_prefixes
 from llmfw.core.client.request_progress import Continuations
 from llmfw.core.engine.admission.adapter_table import AdapterTable
 from llmfw.core.schedule.cache.prefix_hash import block_hashes
@@ -28,6 +28,7 @@ from ....doubles.echo_administration import EchoAdministration
 from ....doubles.echo_engine import EOS
 from ....doubles.mortal_life import MortalPool
 from .test_pool import request, until
+from .test_pool_commands import slow_down
 
 
 class Loading(EchoAdministration):
@@ -150,6 +151,28 @@ async def test_a_restarted_engine_gets_what_was_loaded_meanwhile(mortal: MortalP
     assert names == ["a"]
 
 
+@pytest.mark.parametrize("command", [LoadAdapter("b", "good"), UnloadAdapter("a")])
+async def test_adapters_reach_engines_that_return_meanwhile(command: AdapterCommand) -> None:
+    """While the others still carry out the command: they restarted with the adapters before it."""
+    mortal = MortalPool(may_restart=asyncio.Event())
+    await mortal.pool.start()
+    await ask(mortal, LoadAdapter("a", "good"))
+    others = slow_down(mortal, 0, type(command))
+    others._adapters = dict(mortal.engine(1).administration._adapters)
+    mortal.life(1).die()
+    asking = asyncio.create_task(ask(mortal, command))
+    await until(others.has_begun.is_set)
+    assert mortal._may_restart is not None
+    mortal._may_restart.set()
+    await until(lambda: mortal.pool.replicas[1].outage is None)
+    others.may_answer.set()
+    await asking
+    expected = {"a", "b"} if isinstance(command, LoadAdapter) else set()
+    assert [set(mortal.engine(index).administration._adapters) for index in range(2)] == [expected] * 2
+    assert set((await ask(mortal, ListAdapters())).values()) <= {"ready"}
+    await mortal.pool.close()
+
+
 async def test_an_added_engine_gets_all_adapters(mortal: MortalPool) -> None:
     await ask(mortal, LoadAdapter("a", "good"))
     assert mortal._may_restart is not None
@@ -194,5 +217,5 @@ def test_routers_hash_prefixes_as_engines_do() -> None:
     assert len(salts) == 1
     tokens = np.array(prompt, np.int32)
     expected = block_hashes(tokens, salts.pop(), 16)
-    assert prompt_hashes(asked, 16, {"a": "digest of a"}) == expected
-    assert prompt_hashes(asked, 16, {"a": "digest of b"}) != expected
+    assert prompt_prefixes(asked, 16, {"a": "digest of a"}).up_to(9) == expected
+    assert prompt_prefixes(asked, 16, {"a": "digest of b"}).up_to(9) != expected

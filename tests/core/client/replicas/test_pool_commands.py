@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import threading
+from collections.abc import AsyncIterator, Sequence
 
 import pytest
 
@@ -28,6 +29,7 @@ from llmfw.core.base.control import (
     ViewCache,
 )
 from llmfw.core.base.errors import NotFoundError, RequestError
+from llmfw.core.base.request import Request
 from llmfw.core.base.steps_view import ViewSteps
 
 from ....doubles.echo_administration import EchoAdministration
@@ -53,6 +55,35 @@ class Refusing(EchoAdministration):
         if command == self.refused:
             raise RequestError("not here")
         return super().answer(command)
+
+
+class Slow(EchoAdministration):
+    """Answers one kind of command only once it may.
+
+    Attributes:
+        has_begun: set when the command has come.
+        may_answer: set by the test.
+    """
+
+    slow: type[Command]
+
+    def __init__(self, requests: Sequence[Request]) -> None:
+        super().__init__(requests)
+        self.has_begun = threading.Event()
+        self.may_answer = threading.Event()
+
+    def answer(self, command: Command) -> Answer:
+        if isinstance(command, self.slow):
+            self.has_begun.set()
+            assert self.may_answer.wait(20)
+        return super().answer(command)
+
+
+def slow_down(mortal: MortalPool, index: int, command: type[Command]) -> Slow:
+    administration = Slow(mortal.engine(index).requests)
+    administration.slow = command
+    mortal.engine(index).administration = administration
+    return administration
 
 
 def refuse(mortal: MortalPool, index: int, command: Command) -> None:
@@ -90,6 +121,26 @@ async def test_a_policy_reaches_engines_that_return(mortal: MortalPool) -> None:
     assert mortal._may_restart is not None
     mortal._may_restart.set()
     await until(lambda: mortal.pool.replicas[1].outage is None)
+    assert await policies(mortal) == ["lpm", "lpm"]
+
+
+@pytest.mark.parametrize("is_down_before", [False, True])
+async def test_a_policy_reaches_engines_that_return_meanwhile(
+    mortal: MortalPool, is_down_before: bool
+) -> None:
+    """While the others are still setting it: they restarted with the policy before it."""
+    others = slow_down(mortal, 0, SetPolicy)
+    if is_down_before:
+        mortal.life(1).die()
+    setting = asyncio.create_task(mortal.pool.control(SetPolicy("lpm")))
+    await until(others.has_begun.is_set)
+    if not is_down_before:
+        mortal.life(1).die()
+    assert mortal._may_restart is not None
+    mortal._may_restart.set()
+    await until(lambda: len(mortal.lives[1]) == 2 and mortal.pool.replicas[1].outage is None)
+    others.may_answer.set()
+    await setting
     assert await policies(mortal) == ["lpm", "lpm"]
 
 

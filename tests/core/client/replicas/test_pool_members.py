@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 import msgspec
 import pytest
 
-from llmfw.core.base.control import GetPolicy, PolicyInfo, SetPolicy, Sleep, Wake
+from llmfw.core.base.control import GetPolicy, ListAdapters, LoadAdapter, PolicyInfo, SetPolicy, Sleep, Wake
 from llmfw.core.base.errors import ConflictError, EngineError, NotFoundError, RequestError
 from llmfw.core.base.replica_commands import (
     AddReplica,
@@ -28,6 +28,7 @@ from ....doubles.echo_engine import EOS, WAIT
 from ....doubles.mortal_life import MortalPool
 from ....length import of_length
 from .test_pool import request, run, until
+from .test_pool_commands import Slow, slow_down
 
 
 @pytest.fixture
@@ -121,6 +122,33 @@ async def test_an_added_engine_has_the_current_policy(mortal: MortalPool) -> Non
     policy = await mortal.pool._replicas[2].client.control(GetPolicy())
     assert isinstance(policy, PolicyInfo)
     assert policy.name == "lpm"
+
+
+async def test_settings_that_change_reach_an_added_engine(mortal: MortalPool) -> None:
+    """Also while it is loading the adapters of the others."""
+    new_client, slow = mortal._new_client, list[Slow]()
+
+    def watched(index: int) -> object:
+        client = new_client(index)
+        slow.append(slow_down(mortal, index, ListAdapters))
+        return client
+
+    assert mortal.pool._members._growth is not None
+    object.__setattr__(mortal.pool._members._growth, "new_client", watched)
+    await mortal.pool.control(LoadAdapter("a", "/a"))
+    adding = asyncio.create_task(mortal.pool.control(AddReplica()))
+    await until(lambda: slow and slow[0].has_begun.is_set())
+    changes = [
+        asyncio.create_task(mortal.pool.control(command))
+        for command in (SetPolicy("lpm"), LoadAdapter("b", "/b"))
+    ]
+    await asyncio.sleep(0.05)
+    slow[0].may_answer.set()
+    await asyncio.gather(adding, *changes)
+    policy = await mortal.pool._replicas[2].client.control(GetPolicy())
+    assert isinstance(policy, PolicyInfo)
+    assert policy.name == "lpm"
+    assert [*mortal.engine(2).administration._adapters] == ["a", "b"]
 
 
 async def test_a_different_engine_is_not_added(mortal: MortalPool) -> None:
