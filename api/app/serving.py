@@ -25,6 +25,7 @@ from llmfw.api.server.limits import connection_limits
 from llmfw.api.server.protocol import LimitedProtocol, protocol_factory
 from llmfw.api.server.start import prepare_process
 from llmfw.api.services.components import start_engine
+from llmfw.api.services.model_services import StartedModel
 from llmfw.api.services.stores import Stores
 from llmfw.core.base.config import EngineConfig, ServerConfig
 from llmfw.core.base.errors import PluginError
@@ -327,7 +328,8 @@ class Serving:
         refuse_shared_paths(routes)  # before the weights are loaded, which may take minutes
         components = await start_engine(client, self._engine_config, self._config, registry)
         extensions = replace(self._extensions, routes=routes)
-        app = create_app(client, components, self._stores, self._config, extensions, self._controls)
+        model = StartedModel(client, components, self._config)
+        app = create_app([model], self._stores, self._config, extensions, self._controls)
         prepare_process(self._config, has_keys=has_keys)
         _setup_uvicorn_logging(self._log)
         startable = Startable(app)

@@ -7,13 +7,13 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
-from llmfw.api.background.window import Window
 from llmfw.api.server.limits import BodyLimits
 from llmfw.core.interfaces.batch_store import BatchStore
 from llmfw.core.interfaces.file_store import FileStore
 
 from .counts import BatchCounts
 from .endpoints import Endpoints
+from .windows import Windows
 from .work_marks import WorkMarks
 
 Pace = Callable[[str], Awaitable[None]]
@@ -33,6 +33,7 @@ class JobContext(msgspec.Struct, frozen=True, kw_only=True):
         marks: work marks, which show after a crash which lines were worked on.
         pace: waits until the limits of a tenant, by its name, let another line start.
         limits: limits on the size and structure of each line.
+        windows: limits on the lines in flight.
         counts: counts the jobs and lines that have ended in this process.
         retry_s: seconds to wait before the first retry.
     """
@@ -40,7 +41,7 @@ class JobContext(msgspec.Struct, frozen=True, kw_only=True):
     files: FileStore
     batches: BatchStore
     endpoints: Endpoints
-    window: Window
+    windows: Windows
     validating: asyncio.Semaphore
     running: asyncio.Semaphore
     marks: WorkMarks

@@ -22,6 +22,7 @@ from llmfw.api.app.serving import Server, Startable
 from llmfw.api.lifecycle.drain import Drain
 from llmfw.api.services.components import start_engine
 from llmfw.api.services.middleware import build_middleware
+from llmfw.api.services.model_services import StartedModel
 from llmfw.api.services.observing import observing
 from llmfw.api.services.stores import open_stores
 from llmfw.core.base.config import EngineConfig, ServerConfig
@@ -97,7 +98,8 @@ async def _serving(
         components = await start_engine(client, EngineConfig(model=str(model)), config, plugins.registry)
         middleware = build_middleware(config, plugins.registry)
         extensions = Extensions(middleware=middleware, observers=observers, ledger=plugins.registry.ledger)
-        app = create_app(client, components, stores, config, extensions, controls)
+        model = StartedModel(client, components, config)
+        app = create_app([model], stores, config, extensions, controls)
         sock = bind("127.0.0.1", 0)
         server = _QuietServer(Startable(app), config, client, url_of(sock), "", controls)
         running = asyncio.create_task(server.serve([sock]))

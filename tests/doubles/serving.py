@@ -23,7 +23,8 @@ from llmfw.api.app.listen import bind, url_of
 from llmfw.api.server.connections import ConnectionTable
 from llmfw.api.server.limits import connection_limits
 from llmfw.api.server.protocol import protocol_factory
-from llmfw.api.services.services import ModelComponents
+from llmfw.api.services.model_components import ModelComponents
+from llmfw.api.services.model_services import StartedModel
 from llmfw.api.services.stores import Stores
 from llmfw.core.base.config import ServerConfig
 from llmfw.core.base.request import GrammarSpec
@@ -152,8 +153,7 @@ def serving(
     )
     config = ServerConfig(served_model_name=name, **options)
     app = create_app(
-        client,
-        ModelComponents(tokenizer=tokenizer, **components),
+        [StartedModel(client, ModelComponents(tokenizer=tokenizer, **components), config)],
         Stores(**(memory_stores() | stores)),
         config,
         extensions,
