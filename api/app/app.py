@@ -112,11 +112,9 @@ def create_app(
     limited = [_limited(model, loads, extensions.observers) for model in models]
     services = Services(limited, stores, config, controls.keys, loads.ready)
     controls.drain.add(services)
-    http, first = HTTPRequests(), services.models.first
-    images = first.vision.reader.counts if first.vision is not None else None
-    metrics = metrics_routes(
-        first.client, extensions.ledger, services.batches, http, extensions.observers, images
-    )
+    http, clients = HTTPRequests(), services.models.map(lambda model: model.client)
+    images = [model.vision.reader.counts for model in services.models if model.vision is not None]
+    metrics = metrics_routes(clients, extensions.ledger, services.batches, http, extensions.observers, images)
     own = [*_routes(services, config, controls), *metrics]
     state = _state_for_plugins(services, config, controls.keys)
     app = _litestar(own, services, config, state)
@@ -196,7 +194,7 @@ def _routes(
     """Return the API's own handlers."""
     models, first, strict = services.models, services.models.first, config.strict_params
     needs_key, root_path = controls.keys.has_keys, config.root_path or ""
-    reloading = Reloading(first.client, controls.reloads())
+    reloading = Reloading([model.client for model in models], controls.reloads())
     return [
         *chat_routes(models.map(lambda model: model.live.chat), strict=strict),
         *anthropic_routes(models.map(lambda model: model.messages), strict=strict),
@@ -206,16 +204,16 @@ def _routes(
         *file_routes(services.files),
         *upload_routes(services.uploads, strict=strict),
         *batch_routes(services.batches, strict=strict),
-        *native_routes(first.native, strict=strict),
-        *server_info_routes(first.description),
+        *native_routes(models.map(lambda model: model.native), strict=strict),
+        *server_info_routes(models.map(lambda model: model.description)),
         *tokenize_routes(models.map(lambda model: model.tokenization), strict=strict),
-        *admin_routes(first.admin, strict=strict),
+        *admin_routes(models.map(lambda model: model.admin), strict=strict),
         *adapter_routes(first.adapters, strict=strict),
         *replica_routes(services.replicas, controls.drain, strict=strict),
         *model_routes(models.map(lambda model: model.description)),
-        *lifecycle_routes(controls.drain, reloading, first.admin, strict=strict),
-        *health_routes(first.client, controls.drain),
-        *about_routes(config.served_model_name, needs_key=needs_key, root_path=root_path),
+        *lifecycle_routes(controls.drain, reloading, models.map(lambda model: model.admin), strict=strict),
+        *health_routes(models.map(lambda model: model.client), controls.drain),
+        *about_routes(", ".join(models.served_names), needs_key=needs_key, root_path=root_path),
         *openapi_routes(needs_key=needs_key, root_path=root_path),
     ]
 

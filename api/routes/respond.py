@@ -66,6 +66,11 @@ async def read_nothing(request: Request[Any, Any, Any], strict: bool) -> dict[st
     return report_ignored(sorted(decode_checked(raw, NoFields)[1]), strict)
 
 
+def model_in(request: Request[Any, Any, Any]) -> str | None:
+    """Return the model that the query of a request names, for a route that declares the parameter `model`."""
+    return request.query_params.get("model")
+
+
 def json_response(
     body: msgspec.Struct | Sequence[msgspec.Struct], headers: Mapping[str, str] | None = None
 ) -> ASGIResponse:

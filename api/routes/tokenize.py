@@ -20,7 +20,7 @@ from llmfw.api.text.by_model import ByModel
 from llmfw.api.tokenize.tokenization import TokenizationService
 from llmfw.core.interfaces.operation import describe
 
-from .respond import json_response, read_json, while_connected
+from .respond import json_response, model_in, read_json, while_connected
 
 
 def tokenize_routes(
@@ -57,9 +57,14 @@ def tokenize_routes(
 
     @get(
         ["/v1/tokenizer_info", "/tokenizer_info"],
-        opt=describe("Return the tokenizer's special tokens.", scope="tokenize", reply=TokenizerInfo),
+        opt=describe(
+            "Return the tokenizer's special tokens.",
+            scope="tokenize",
+            reply=TokenizerInfo,
+            query={"model": str},
+        ),
     )
-    async def tokenizer_info() -> ASGIApp:
-        return json_response(services.first.info())
+    async def tokenizer_info(request: Request[Any, Any, Any]) -> ASGIApp:
+        return json_response(services.of(model_in(request)).info())
 
     return [tokenize, detokenize, tokenizer_info]

@@ -17,6 +17,7 @@ from llmfw.api.access.keyring import Keyring
 from llmfw.api.app.app import create_app
 from llmfw.api.app.controls import ServerControls
 from llmfw.api.app.extensions import Extensions
+from llmfw.api.app.launched_models import LaunchedModel, LaunchedModels, ModelSettings
 from llmfw.api.app.listen import bind, url_of
 from llmfw.api.app.serving import Server, Startable
 from llmfw.api.lifecycle.drain import Drain
@@ -98,10 +99,11 @@ async def _serving(
         components = await start_engine(client, EngineConfig(model=str(model)), config, plugins.registry)
         middleware = build_middleware(config, plugins.registry)
         extensions = Extensions(middleware=middleware, observers=observers, ledger=plugins.registry.ledger)
-        model = StartedModel(client, components, config)
-        app = create_app([model], stores, config, extensions, controls)
+        settings = ModelSettings(EngineConfig(model=str(model)), config)
+        models = LaunchedModels([LaunchedModel(settings, client)])
+        app = create_app([StartedModel(client, components, config)], stores, config, extensions, controls)
         sock = bind("127.0.0.1", 0)
-        server = _QuietServer(Startable(app), config, client, url_of(sock), "", controls)
+        server = _QuietServer(Startable(app), config, models, url_of(sock), "", controls)
         running = asyncio.create_task(server.serve([sock]))
         while not server.started:
             await asyncio.sleep(0.01)
