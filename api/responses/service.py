@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 from msgspec import UNSET
 
+from llmfw.api.background.tasks import contained
 from llmfw.api.chat.service import ChatService
 from llmfw.api.http.errors import log_unexpected
 from llmfw.api.http.sse import comment_on
@@ -250,21 +251,25 @@ class ResponseService:
         log.show("created")
         log.show("queued")
         try:
-            async with contextlib.aclosing(self._patient_steps(job)) as steps:
-                async for step in steps:
-                    if job.wait is not None:
-                        continue
-                    if job.response.status == "queued":
-                        job.response.status = "in_progress"
-                        await self._memory.keep(job)
-                        log.show("in_progress")
-                    if job.has_restarted:
-                        log.show("in_progress")  # has no output, so clients drop the output that they have
-                    log.add(step)
-            await self._memory.keep(job)
+            await contained(self._run(job, log))
         except Exception as error:  # noqa: BLE001 - no client waits; the response reports the error
             await self._fail(job, error)
         self._end_events(job)
+
+    async def _run(self, job: Job, log: EventLog) -> None:
+        """Run a background job to its end, and store its response."""
+        async with contextlib.aclosing(self._patient_steps(job)) as steps:
+            async for step in steps:
+                if job.wait is not None:
+                    continue
+                if job.response.status == "queued":
+                    job.response.status = "in_progress"
+                    await self._memory.keep(job)
+                    log.show("in_progress")
+                if job.has_restarted:
+                    log.show("in_progress")  # has no output, so clients drop the output that they have
+                log.add(step)
+        await self._memory.keep(job)
 
     async def _patient_steps(self, job: Job) -> AsyncGenerator[list[Event], None]:
         """Wait for a job's turn, and yield its steps.

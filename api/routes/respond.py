@@ -12,6 +12,7 @@ from litestar.exceptions import HTTPException, InternalServerException
 from litestar.response.base import ASGIResponse
 from litestar.types import Receive
 
+from llmfw.api.background.tasks import self_cancelled
 from llmfw.api.http.body import decode_checked, report_ignored
 from llmfw.api.http.reply_encoding import encode_reply
 from llmfw.api.http.sse import EventStreamResponse
@@ -87,11 +88,16 @@ async def while_connected(receive: Receive, work: Coroutine[Any, Any, ResultT]) 
 
     Args:
         receive: `receive` of a request whose body has been read, so that its next message is the disconnect.
+
+    Raises:
+        SelfCancelledError: the code of the coroutine, such as a plugin's parser, has cancelled its own task.
     """
     working = asyncio.create_task(work)
     going = asyncio.ensure_future(receive())
     try:
         await asyncio.wait({working, going}, return_when=asyncio.FIRST_COMPLETED)
+        if working.cancelled():
+            raise self_cancelled()
         if working.done():
             return working.result()
         raise HTTPException("the client closed the request", status_code=CLIENT_CLOSED_REQUEST)
