@@ -47,8 +47,8 @@ class InProcessAPI(ServerAPI):
         self._completions = models.map(lambda model: model.live.completions)
         self._embedders = models.map(lambda model: model.live.embeddings)
         self._strict = strict
-        self._names = models.first.names
-        self._model = _described(models.first, int(time.time()))
+        created = int(time.time())
+        self._models = models.map(lambda model: (model.names, _described(model, created)))
         self._replies: Mapping[str, Callable[[bytes], Awaitable[msgspec.Struct]]] = {
             "/v1/chat/completions": self._chat,
             "/v1/completions": self._completion,
@@ -66,9 +66,13 @@ class InProcessAPI(ServerAPI):
 
     @property
     def model(self) -> ServedModel:
-        """The server's model."""
-        adapters = self._names.adapters
-        return msgspec.structs.replace(self._model, adapters=adapters) if adapters else self._model
+        """The server's model, or its first one."""
+        return self.model_named(None)
+
+    def model_named(self, model: str | None) -> ServedModel:
+        """Return the model that a request names; None: the first."""
+        names, found = self._models.of(model)
+        return msgspec.structs.replace(found, adapters=names.adapters) if names.adapters else found
 
     async def read(self, request: Any, kind: type[BodyT]) -> tuple[BodyT, list[str]]:
         """Read the JSON body of a request; return it with the names of unknown fields."""

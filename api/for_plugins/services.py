@@ -49,6 +49,7 @@ class CallerServices(RouteServices):
         models: services of the models.
         files: service of /v1/files.
         is_admin: returns whether the caller of the current request is an administrator.
+        model: the model to act with; None: the first.
     """
 
     def __init__(
@@ -56,13 +57,21 @@ class CallerServices(RouteServices):
         models: ByModel[ModelServices],
         files: FileService,
         is_admin: Callable[[], bool],
+        model: str | None = None,
     ) -> None:
-        self._answering = models.first.live
-        self._generator = models.first.live.generator
-        self._tokenization = models.first.tokenization
+        self._models = models
+        self._all_files = files
+        found = models.of(model)
+        self._answering = found.live
+        self._generator = found.live.generator
+        self._tokenization = found.tokenization
         self._files = OwnFiles(files)
         self._is_admin = is_admin
         self._scorer = Scorer(self._generator)
+
+    def for_model(self, model: str | None) -> CallerServices:
+        """Return the services of the model that a request names."""
+        return CallerServices(self._models, self._all_files, self._is_admin, model)
 
     @property
     def caller(self) -> Caller:

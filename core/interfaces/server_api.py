@@ -63,7 +63,15 @@ class ServerAPI(ABC):
     @property
     @abstractmethod
     def model(self) -> ServedModel:
-        """The server's model."""
+        """The server's model, or its first one."""
+
+    def model_named(self, model: str | None) -> ServedModel:
+        """Return the model that a request names; None: the server's first model.
+
+        Raises:
+            ModelNotFoundError: the server does not serve this model.
+        """
+        return self.model
 
     @abstractmethod
     async def read(self, request: Any, kind: type[BodyT]) -> tuple[BodyT, list[str]]:

@@ -10,6 +10,8 @@ from typing import Any
 import httpx
 import pytest
 
+from llmfw.core.plugin.plugins import load_plugins
+
 from ..doubles.echo_engine import CRASH, EchoEngine
 from ..doubles.serving import SERVED_NAME, Served, byte_tokenizer, serving, wait_until
 
@@ -111,6 +113,21 @@ def test_background_responses_are_found_whatever_their_model(two: Served) -> Non
     wait_until(lambda: httpx.get(url).json()["status"] == "completed")
     assert httpx.get(url).json()["output"][0]["content"][0]["text"] == "Hi"
     assert httpx.post(f"{url}/cancel").json()["status"] == "completed"
+
+
+def test_routes_of_plugins_serve_each_model(tmp_path: Path) -> None:
+    routes = [(plugin, path) for plugin, path in load_plugins().routes if plugin == "api_pooling"]
+    tokenizer, others = byte_tokenizer(tmp_path), {OTHER: EchoEngine()}
+    with serving(EchoEngine(), tokenizer, others=others, plugin_routes=routes) as served:
+        for model, has_requests in ((OTHER, [False, True]), (None, [True, False])):
+            given = {} if model is None else {"model": model}
+            reply = served.post("/score", {"text_1": "a", "text_2": "b"} | given)
+            assert (reply.status_code, reply.json()["model"]) == (200, model or SERVED_NAME)
+            assert served.post("/invocations", {"prompt": "a"} | given).status_code == 200
+            assert [count > 0 for count in num_requests(served)] == has_requests
+            for engine in (served.engine, others[OTHER]):
+                engine.requests.clear()
+        assert served.post("/score", {"text_1": "a", "text_2": "b", "model": "nobody"}).status_code == 404
 
 
 def test_metrics_have_a_label_for_the_model(two: Served) -> None:

@@ -50,6 +50,10 @@ def test_chats_and_embeddings_are_served_side_by_side(two: ServerProcess) -> Non
         for name in ("demo", "mini")
     ]
     assert tokens[0] != tokens[1]
+    ranked = post(
+        two, "/rerank", {"model": "mini", "query": "a cat", "documents": ["a tax form", "a kitten"]}
+    ).json()
+    assert (ranked["model"], ranked["method"], ranked["results"][0]["index"]) == ("mini", "embeddings", 1)
     info = httpx.get(f"{two.url}/get_model_info", params={"model": "mini"}, timeout=20).json()
     assert (info["served_model_name"], info["is_generation"]) == ("mini", False)
 
