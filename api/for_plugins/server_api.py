@@ -69,6 +69,11 @@ class InProcessAPI(ServerAPI):
         """The server's model, or its first one."""
         return self.model_named(None)
 
+    @property
+    def models(self) -> Sequence[ServedModel]:
+        """All models of the server."""
+        return [self.model_named(name) for name in self._models.served_names]
+
     def model_named(self, model: str | None) -> ServedModel:
         """Return the model that a request names; None: the first."""
         names, found = self._models.of(model)
@@ -195,6 +200,7 @@ def _described(model: ModelServices, created: int) -> ServedModel:
         created=created,
         template=model.components.chat_template.source,
         capabilities=frozenset(_capabilities(model)),
+        info=model.client.info,
     )
 
 

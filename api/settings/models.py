@@ -56,7 +56,7 @@ def models_of(model: str | None, given: Sequence[str]) -> list[ModelChoice]:
         given: values of `--model`.
 
     Raises:
-        UsageError: two models have no name, or the same name.
+        UsageError: a model is not NAME=PATH, or two have no name or the same one.
     """
     ctx = click.get_current_context()
     choices = [_choice(text) for text in given]
@@ -79,8 +79,13 @@ def models_of(model: str | None, given: Sequence[str]) -> list[ModelChoice]:
 
 
 def _choice(text: str) -> ModelChoice:
-    """Return the model in PATH or NAME=PATH. A folder whose path has "=" is a path."""
+    """Return the model in PATH or NAME=PATH. The path of a folder may have "="."""
     found = _NAMED.fullmatch(text)
-    if found is None or Path(text).exists():
+    if Path(text).exists() or (found is None and ("=" not in text or text.startswith((".", "~", "/")))):
         return ModelChoice(text)
+    if found is None:
+        raise click.UsageError(
+            f"--model is {text!r:.200}; write NAME=PATH, with a name of letters, digits and ._:/@-, which starts with "
+            "a letter or a digit"
+        )
     return ModelChoice(found["path"], found["name"])

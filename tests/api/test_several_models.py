@@ -130,6 +130,22 @@ def test_routes_of_plugins_serve_each_model(tmp_path: Path) -> None:
         assert served.post("/score", {"text_1": "a", "text_2": "b", "model": "nobody"}).status_code == 404
 
 
+def test_ollama_s_clients_find_all_models(tmp_path: Path) -> None:
+    routes = [(plugin, path) for plugin, path in load_plugins().routes if plugin == "api_ollama"]
+    tokenizer, others = byte_tokenizer(tmp_path), {OTHER: EchoEngine(max_model_len=200)}
+    with serving(EchoEngine(), tokenizer, others=others, plugin_routes=routes) as served:
+        tags = httpx.get(f"{served.url}/api/tags").json()["models"]
+        assert [tag["name"] for tag in tags] == [f"{SERVED_NAME}:latest", f"{OTHER}:latest"]
+        running = httpx.get(f"{served.url}/api/ps").json()["models"]
+        assert [model["context_length"] for model in running] == [512, 200]
+        shown = served.post("/api/show", {"model": OTHER}).json()["model_info"]
+        assert shown["echo.context_length"] == 200
+        chat = {"model": f"{OTHER}:latest", "messages": MESSAGES, "stream": False}
+        assert served.post("/api/chat", chat).status_code == 200
+        assert num_requests(served) == (0, 1)
+        assert served.post("/api/chat", {**chat, "model": "nobody"}).status_code == 404
+
+
 def test_metrics_have_a_label_for_the_model(two: Served) -> None:
     two.post("/v1/completions", {"model": OTHER, "prompt": "Hi"})
     lines = httpx.get(f"{two.url}/metrics").text.splitlines()

@@ -23,9 +23,10 @@ def check_together(config: EngineConfig) -> None:
         return
     device = choose_device(config.device, place)
     sharing = [place.index, *companions(config.device, place)]
-    needed, fraction = sum(place.weights[index] for index in sharing), static_fraction(config, device)
-    if needed >= fraction * total_memory(device):
+    needed, total = sum(place.weights[index] for index in sharing), total_memory(device)
+    allowed = static_fraction(config, device) * total
+    if needed >= allowed:
         raise ConfigError(
             f"the weights of {len(sharing)} models take {gigabytes(needed)} together, and --mem-fraction-static allows "
-            f"{fraction:.0%} of {gigabytes(total_memory(device))} on {device.type}; raise it, or serve fewer models"
+            f"{gigabytes(allowed)} of the {gigabytes(total)} of {device}; raise it, or serve fewer models"
         )

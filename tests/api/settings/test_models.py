@@ -57,6 +57,8 @@ def test_files_and_the_environment_name_several(tmp_path: Path, monkeypatch: pyt
 @pytest.mark.parametrize(
     ("line", "message"),
     [
+        ("a --model =x", "--model is '=x'; write NAME=PATH, with a name of letters"),
+        ("a --model b=", "--model is 'b='; write NAME=PATH"),
         ("a --model b", "MODEL is given twice: 'a' and --model 'b'; to serve both, write --model NAME=b"),
         ("a --model n=x --model n=y", "--model names 'n' twice"),
         ("demo --model demo=demo", "two models are called 'demo'; name one of them by --model NAME=PATH"),

@@ -121,7 +121,7 @@ def test_weights_that_do_not_fit_together_are_refused(monkeypatch: pytest.Monkey
     too_large = msgspec.structs.replace(fits, place=ReplicaPlace(1, 2, "b", (20 * GIB, 11 * GIB)))
     with pytest.raises(
         ConfigError,
-        match=r"of 2 models take 31\.00 GB together.* allows 30% of 100\.00 GB on cpu; raise it, or serve",
+        match=r"of 2 models take 31\.00 GB together.* allows 30\.00 GB of the 100\.00 GB of cpu; raise",
     ):
         check_together(too_large)
 
