@@ -45,6 +45,8 @@ from .text.terms import Terms
 from .text.text_stream import TextStream
 
 DEFAULT_MODEL = "demo"
+_FIRST = ("options", "disabled_plugins")
+"""Settings that are used before the others are checked."""
 _SETTINGS = frozenset(EngineConfig.__struct_fields__) - {"model", "place"}
 
 ResultT = TypeVar("ResultT")
@@ -101,6 +103,7 @@ class LLM:
         adapters: Mapping[str, str | PathLike[str]] | None = None,
         **settings: Any,
     ) -> None:
+        check_fields(EngineConfig, {name: settings[name] for name in _FIRST if name in settings})
         if adapters is not None:
             settings["adapters"] = tuple(f"{name}={fspath(path)}" for name, path in adapters.items())
         if config is None:

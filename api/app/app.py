@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -55,13 +57,14 @@ from llmfw.api.server.bodies import BodyReader
 from llmfw.api.server.hosts import known_hosts
 from llmfw.api.server.limits import body_limits
 from llmfw.api.server.root_path import RootPath
+from llmfw.api.services.model_services import StartedModel
 from llmfw.api.services.observing import observed
-from llmfw.api.services.services import ModelComponents, Services
+from llmfw.api.services.services import Services
 from llmfw.api.services.stores import Stores
 from llmfw.api.text.terms import key_name, key_scopes
 from llmfw.core.base.config import ServerConfig
 from llmfw.core.base.errors import ComponentError
-from llmfw.core.client.client import EngineClient
+from llmfw.core.client.observers import Observers
 from llmfw.core.plugin.calls import ComponentLedger
 
 from .cancelled_requests import CancelledRequests
@@ -81,8 +84,7 @@ OPEN_PATHS = frozenset({"/", "/health", "/health/live", "/health/ready", "/healt
 
 
 def create_app(
-    client: EngineClient,
-    components: ModelComponents,
+    models: Sequence[StartedModel],
     stores: Stores,
     config: ServerConfig,
     extensions: Extensions | None = None,
@@ -91,9 +93,9 @@ def create_app(
     """Build the HTTP application.
 
     Args:
-        client: a started engine client.
-        components: the model's components.
+        models: the models, at least one. Requests that name no model are for the first.
         stores: opened stores; closed when the application shuts down.
+        config: settings of the server, with those of the first model.
         extensions: what plugins add; None: nothing. The application's state gives their routes `api`, `services`,
             `client` and `config`.
         controls: keys, drain and certificate of the server; None: the keys of `config`, a new drain, and no
@@ -107,15 +109,14 @@ def create_app(
     controls = controls or ServerControls(Keyring(config), Drain())
     config = _without_keys(config)
     loads = TenantLoads(controls.keys)
-    client = observed(LimitedEngineClient(client, loads), extensions.observers, config.served_model_name)
-    client = KeyCaches(client) if config.prefix_cache_scope == "key" else client
-    services = Services(client, components, stores, config, controls.keys, loads)
+    limited = [_limited(model, loads, extensions.observers) for model in models]
+    services = Services(limited, stores, config, controls.keys, loads)
     controls.drain.add(services)
-    http = HTTPRequests()
-    images = services.vision.reader.counts if services.vision is not None else None
-    metrics = metrics_routes(client, extensions.ledger, services.batches, http, extensions.observers, images)
-    own = [*_routes(services, client, config, controls), *metrics]
-    state = _state_for_plugins(services, client, components, config, controls.keys)
+    http, clients = HTTPRequests(), services.models.map(lambda model: model.client)
+    images = [model.vision.reader.counts for model in services.models if model.vision is not None]
+    metrics = metrics_routes(clients, extensions.ledger, services.batches, http, extensions.observers, images)
+    own = [*_routes(services, config, controls), *metrics]
+    state = _state_for_plugins(services, config, controls.keys)
     app = _litestar(own, services, config, state)
     for plugin, path in extensions.routes:
         _register(app, plugin, path, extensions.ledger)
@@ -123,6 +124,15 @@ def create_app(
     following = HeadFollowsGet(app if home is None else Home(app, home))
     inner = wrapped(following, extensions.middleware, outside_checks=False)
     return _guarded(inner, config, extensions, controls, http, loads, OPEN_PATHS | open_paths(app))
+
+
+def _limited(model: StartedModel, loads: TenantLoads, observers: Observers) -> StartedModel:
+    """Return a model whose client holds tenants to their limits, and reports requests to observers."""
+    config = _without_keys(model.config)
+    client = observed(LimitedEngineClient(model.client, loads), observers, config.served_model_name)
+    return replace(
+        model, client=KeyCaches(client) if config.prefix_cache_scope == "key" else client, config=config
+    )
 
 
 def _litestar(
@@ -146,18 +156,17 @@ def _litestar(
     )
 
 
-def _state_for_plugins(
-    services: Services, client: EngineClient, components: ModelComponents, config: ServerConfig, keys: Keyring
-) -> dict[str, Any]:
+def _state_for_plugins(services: Services, config: ServerConfig, keys: Keyring) -> dict[str, Any]:
     """Return the entries of the application's state for plugins' routes. Each acts for the request's caller."""
 
     def is_admin() -> bool:
         return keys.is_admin(key_name.get(), key_scopes.get())
 
+    models = services.models
     return {
-        "api": InProcessAPI(services.live, components, strict=config.strict_params),
-        "services": CallerServices(services.live, services.tokenization, services.files, is_admin),
-        "client": CallerEngineClient(client, is_admin),
+        "api": InProcessAPI(models, strict=config.strict_params),
+        "services": CallerServices(models, services.files, is_admin),
+        "client": CallerEngineClient(models.first.client, is_admin),
         "config": config,
     }
 
@@ -179,31 +188,31 @@ def _register(app: Litestar, plugin: str, path: str, ledger: ComponentLedger) ->
 
 
 def _routes(
-    services: Services, client: EngineClient, config: ServerConfig, controls: ServerControls
+    services: Services, config: ServerConfig, controls: ServerControls
 ) -> list[ControllerRouterHandler]:
     """Return the API's own handlers."""
-    live, strict = services.live, config.strict_params
+    models, first, strict = services.models, services.models.first, config.strict_params
     needs_key, root_path = controls.keys.has_keys, config.root_path or ""
-    reloading = Reloading(client, controls.reloads())
+    reloading = Reloading([model.client for model in models], controls.reloads())
     return [
-        *chat_routes(live.chat, strict=strict),
-        *anthropic_routes(services.messages, strict=strict),
-        *completion_routes(live.completions, strict=strict),
-        *embedding_routes(live.embeddings, strict=strict),
-        *response_routes(live.responses, strict=strict),
+        *chat_routes(models.map(lambda model: model.live.chat), strict=strict),
+        *anthropic_routes(models.map(lambda model: model.messages), strict=strict),
+        *completion_routes(models.map(lambda model: model.live.completions), strict=strict),
+        *embedding_routes(models.map(lambda model: model.live.embeddings), strict=strict),
+        *response_routes(services.responses, strict=strict),
         *file_routes(services.files),
         *upload_routes(services.uploads, strict=strict),
         *batch_routes(services.batches, strict=strict),
-        *native_routes(services.native, strict=strict),
-        *server_info_routes(services.description),
-        *tokenize_routes(services.tokenization, strict=strict),
-        *admin_routes(services.admin, strict=strict),
-        *adapter_routes(services.adapters, strict=strict),
+        *native_routes(models.map(lambda model: model.native), strict=strict),
+        *server_info_routes(models.map(lambda model: model.description)),
+        *tokenize_routes(models.map(lambda model: model.tokenization), strict=strict),
+        *admin_routes(models.map(lambda model: model.admin), strict=strict),
+        *adapter_routes(first.adapters, strict=strict),
         *replica_routes(services.replicas, controls.drain, strict=strict),
-        *model_routes(services.description),
-        *lifecycle_routes(controls.drain, reloading, services.admin, strict=strict),
-        *health_routes(client, controls.drain),
-        *about_routes(config.served_model_name, needs_key=needs_key, root_path=root_path),
+        *model_routes(models.map(lambda model: model.description)),
+        *lifecycle_routes(controls.drain, reloading, models.map(lambda model: model.admin), strict=strict),
+        *health_routes(models.map(lambda model: model.client), controls.drain),
+        *about_routes(", ".join(models.served_names), needs_key=needs_key, root_path=root_path),
         *openapi_routes(needs_key=needs_key, root_path=root_path),
     ]
 

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 from llmfw.api.access.authenticators import build_authenticators
 from llmfw.api.access.keyring import Keyring
@@ -38,6 +40,7 @@ from .blame import ended_by
 from .controls import ServerControls
 from .event_loop import run_to_end
 from .extensions import Extensions
+from .launched_models import ModelSettings, launched_models
 from .lingering import Lingering
 from .listen import listening
 from .signals import Signals
@@ -45,12 +48,11 @@ from .signals import Signals
 logger = logging.getLogger(__name__)
 
 
-def serve(
-    engine_config: EngineConfig, server_config: ServerConfig, plugins: Plugins, given: Given | None = None
-) -> int:
+def serve(settings: Sequence[ModelSettings], plugins: Plugins, given: Given | None = None) -> int:
     """Serve until a signal stops the server, and return after a clean shutdown. Call it in the main thread.
 
     Args:
+        settings: settings of each model. Those of the server itself are taken from the first.
         given: settings that the user gave, for the log; None: all settings of the configs.
 
     Returns:
@@ -62,6 +64,7 @@ def serve(
         EngineLostError: the engine died too often to be restarted.
         PluginError: code in this process ended the server.
     """
+    engine_config, server_config = settings[0].engine, settings[0].server
     with Signals() as signals, reporting(engine_config, server_config) as reports:
         also = () if reports is None else (reports.log_handler,)
         log = LogTarget(server_config.log_format, server_config.log_file, also)
@@ -75,8 +78,10 @@ def serve(
         controls = ServerControls(keys, drain, certificate_of(server_config), manager)
         check_edge(server_config)
         with listening(server_config) as sock:
-            client = _client(engine_config, server_config, plugins.registry, reports)
-            check_options(engine_config, server_config, plugins.registry)
+            new_client = partial(_client, registry=plugins.registry, reports=reports)
+            models = launched_models(settings, new_client)
+            for model in models:
+                check_options(model.settings.engine, model.settings.server, plugins.registry)
             extensions = _extensions(server_config, plugins.registry)
             lingering = Lingering()
 
@@ -84,13 +89,11 @@ def serve(
                 async with observing(server_config, plugins.registry) as observers:
                     stores = await open_stores(server_config, plugins.registry)  # before anything is loaded
                     begin_to_prepare(engine_config, plugins.registry)
-                    with client.launched():
+                    with models.launched():
                         from .serving import Serving  # imports Litestar
 
                         whole = replace(extensions, observers=observers)
-                        serving = Serving(
-                            client, engine_config, server_config, plugins, stores, whole, controls, log
-                        )
+                        serving = Serving(models, plugins, stores, whole, controls, log)
                         code = await serving.run(sock, signals)
                 lingering.watch(code)
                 return code

@@ -25,18 +25,20 @@ from llmfw.api.server.limits import connection_limits
 from llmfw.api.server.protocol import LimitedProtocol, protocol_factory
 from llmfw.api.server.start import prepare_process
 from llmfw.api.services.components import start_engine
+from llmfw.api.services.model_services import StartedModel
 from llmfw.api.services.stores import Stores
-from llmfw.core.base.config import EngineConfig, ServerConfig
+from llmfw.core.base.config import ServerConfig
 from llmfw.core.base.errors import PluginError
 from llmfw.core.base.log import SEVERAL_LINES, TIME_FORMAT, TIME_PREFIX, LogTarget
-from llmfw.core.client.launched import LaunchedEngineClient
 from llmfw.core.imports import garbage
 from llmfw.core.plugin.plugins import Plugins
+from llmfw.core.plugin.registry import Registry
 
 from .app import create_app
 from .blame import ended_by
 from .controls import ServerControls
 from .extensions import Extensions
+from .launched_models import LaunchedModel, LaunchedModels
 from .listen import url_of
 from .plugin_routes import refuse_shared_paths, usable_routes
 from .signals import STOPPING, Signals
@@ -90,7 +92,7 @@ class Server(uvicorn.Server):
 
     Args:
         app: the application.
-        client: engine client, closed at shutdown to end the streams that still run.
+        models: models whose engines are ended at shutdown, to end the streams that still run.
         url: URL of the socket, for the log.
         ready: text to log once the server accepts connections.
         controls: certificate of the server, and the service manager that gets its state.
@@ -100,7 +102,7 @@ class Server(uvicorn.Server):
         self,
         app: Startable,
         server_config: ServerConfig,
-        client: LaunchedEngineClient,
+        models: LaunchedModels,
         url: str,
         ready: str,
         controls: ServerControls,
@@ -111,9 +113,9 @@ class Server(uvicorn.Server):
         super().__init__(_uvicorn_config(proxied, protocol_factory(limits, self._connections)))
         self._certificate = controls.certificate
         self._manager = controls.manager
-        self._served_name = server_config.served_model_name
+        self._served = ", ".join(model.name for model in models)
         self._app = app
-        self._client = client
+        self._models = models
         self._url = url
         self._ready = ready
         self._hurried = asyncio.Event()
@@ -139,7 +141,7 @@ class Server(uvicorn.Server):
         logging.getLogger("uvicorn.error").info("Uvicorn running on %s (Press CTRL+C to quit)", self._url)
         logger.info("The server is fired up and ready to roll!")
         logger.info("%s", self._ready, extra=SEVERAL_LINES)
-        self._manager.ready(f"Serves {self._served_name} at {self._url}")
+        self._manager.ready(f"Serves {self._served} at {self._url}")
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Wait up to GRACE_S for running requests, then end the remaining ones by stopping the engine."""
@@ -176,16 +178,14 @@ class Server(uvicorn.Server):
     async def _end_streams(self) -> None:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._hurried.wait(), GRACE_S)
-        await self._client.close()
+        await self._models.close()
 
 
 class Serving:
     """One run of the server, from start to shutdown, with its signal handling.
 
     Args:
-        client: engine client whose process may already have been launched.
-        engine: settings of the engine.
-        server: settings of the server.
+        models: models whose engine processes may already have been launched.
         plugins: loaded plugins, whose usable routes are served.
         stores: open stores, which this closes at the end.
         extensions: what plugins add to the application, except for routes.
@@ -195,22 +195,19 @@ class Serving:
 
     def __init__(
         self,
-        client: LaunchedEngineClient,
-        engine: EngineConfig,
-        server: ServerConfig,
+        models: LaunchedModels,
         plugins: Plugins,
         stores: Stores,
         extensions: Extensions,
         controls: ServerControls,
         log: LogTarget,
     ) -> None:
-        self._client = client
+        self._models = models
         self._log = log
         self._extensions = extensions
         self._controls = controls
         self._stores = stores
-        self._engine_config = engine
-        self._config = server
+        self._config = models.first.settings.server
         self._plugins = plugins
         self._drain = controls.drain
         self._server: Server | None = None
@@ -232,7 +229,7 @@ class Serving:
         """
         try:
             self._starting = asyncio.create_task(
-                self._start(self._client, url_of(sock, is_tls=self._controls.certificate is not None))
+                self._start(url_of(sock, is_tls=self._controls.certificate is not None))
             )
             signals.hand_over(self._on_signal)
             try:
@@ -250,11 +247,11 @@ class Serving:
                 raise
             return 0
         finally:
-            await self._client.close()
+            await self._models.close()
 
     async def _serve(self, server: Server, sock: socket.socket) -> None:
         """Serve until the server has drained. If the engine is lost, stop and raise the reason."""
-        losing = asyncio.create_task(self._client.wait_lost())
+        losing = asyncio.create_task(self._models.wait_lost())
         serving = asyncio.create_task(server.serve([sock]))
         draining = asyncio.create_task(self._end_when_drained(server))
         try:
@@ -274,7 +271,7 @@ class Serving:
     async def _end_when_drained(self, server: Server) -> None:
         """Wait for the drain, then end the server and all requests that still run."""
         await self._drain.begun()
-        self._client.stop_restarting()
+        self._models.stop_restarting()
         self._controls.manager.stopping("Draining")
         logger.info(
             "Draining: %d requests run, for which the server waits up to %g s; new ones get a 503. A second "
@@ -306,13 +303,13 @@ class Serving:
             logger.info(
                 "SIGUSR1: the stacks of the API process's threads are above; the engine writes its own"
             )
-            self._client.show_stacks()
+            self._models.show_stacks()
         else:
             logger.warning("%s is ignored; send SIGTERM to stop the server", signal.Signals(number).name)
 
     def _stop(self) -> None:
         """Drain the server, or end its start; a second call ends running requests at once."""
-        self._client.stop_restarting()
+        self._models.stop_restarting()
         if self._server is None:
             if self._starting is not None and not self._starting.cancelling():
                 self._starting.cancel()
@@ -320,25 +317,42 @@ class Serving:
             self._drain.hurry()
             self._server.hurry()
 
-    async def _start(self, client: LaunchedEngineClient, url: str) -> Server:
-        """Start the engine, and build the application and its server."""
+    async def _start(self, url: str) -> Server:
+        """Start the engines, and build the application and its server."""
         registry, has_keys = self._plugins.registry, self._controls.keys.has_keys
         routes = usable_routes(self._plugins.routes)
         refuse_shared_paths(routes)  # before the weights are loaded, which may take minutes
-        components = await start_engine(client, self._engine_config, self._config, registry)
+        started = await self._start_engines(registry)
         extensions = replace(self._extensions, routes=routes)
-        app = create_app(client, components, self._stores, self._config, extensions, self._controls)
+        app = create_app(started, self._stores, self._config, extensions, self._controls)
         prepare_process(self._config, has_keys=has_keys)
         _setup_uvicorn_logging(self._log)
         startable = Startable(app)
+        first = started[0]
         ready = ready_text(
             url,
-            self._config.served_model_name,
-            task=client.info.task,
-            is_chat=bool(self._config.chat_template or components.tokenizer.chat_template),
+            [model.name for model in self._models],
+            task=first.client.info.task,
+            is_chat=bool(self._config.chat_template or first.components.tokenizer.chat_template),
             needs_key=has_keys,
         )
-        return Server(startable, self._config, client, url, ready, self._controls)
+        return Server(startable, self._config, self._models, url, ready, self._controls)
+
+    async def _start_engines(self, registry: Registry) -> list[StartedModel]:
+        """Start the engines of all models at the same time. If one cannot be started, raise its error."""
+
+        async def start(model: LaunchedModel) -> StartedModel:
+            settings = model.settings
+            components = await start_engine(model.client, settings.engine, settings.server, registry)
+            return StartedModel(model.client, components, settings.server)
+
+        starts = [asyncio.create_task(start(model)) for model in self._models]
+        try:
+            return list(await asyncio.gather(*starts))
+        finally:
+            for each in starts:
+                each.cancel()
+            await asyncio.gather(*starts, return_exceptions=True)
 
 
 def _setup_uvicorn_logging(log: LogTarget) -> None:

@@ -6,11 +6,12 @@ The methods use the same services and checks as the routes, but do not need a co
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Protocol
 
 import msgspec
 
+from llmfw.api.background.tasks import contained
 from llmfw.api.chat.service import ChatService
 from llmfw.api.completions.service import CompletionService
 from llmfw.api.embeddings.embeddings import EmbeddingService
@@ -19,6 +20,7 @@ from llmfw.api.http.errors import body_of, log_unexpected, status_of
 from llmfw.api.responses.request import decode_request
 from llmfw.api.responses.service import ResponseService
 from llmfw.api.schemas.embeddings import EmbeddingRequest
+from llmfw.api.text.by_model import ByModel
 from llmfw.api.text.generation import Generator
 from llmfw.core.base.errors import (
     CrashingRequestError,
@@ -32,13 +34,12 @@ from .paths import SUPPORTED, TASKS
 
 
 class Answering(Protocol):
-    """The services that handle request bodies (`api.services.Answering`)."""
+    """The services that handle request bodies for one model (`api.services.Answering`)."""
 
     generator: Generator
     chat: ChatService
     completions: CompletionService
     embeddings: EmbeddingService
-    responses: ResponseService
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -62,12 +63,14 @@ class Endpoints:
     """The endpoints that batch jobs can use on this server.
 
     Args:
-        answering: services whose engine client sends deferrable requests.
+        answering: services of each model, whose engine client sends deferrable requests.
+        responses: service of responses that uses the same chats.
         strict: whether to reject request fields that would be ignored.
     """
 
-    def __init__(self, answering: Answering, *, strict: bool) -> None:
+    def __init__(self, answering: ByModel[Answering], responses: ResponseService, *, strict: bool) -> None:
         self._answering = answering
+        self._responses = responses
         self._strict = strict
         self._replies: Mapping[str, _Reply] = {
             "/v1/chat/completions": self._chat,
@@ -77,24 +80,33 @@ class Endpoints:
         }
 
     @property
-    def model(self) -> str:
-        """Served name of the only model here."""
-        return self._answering.generator.served_name
+    def served_names(self) -> Sequence[str]:
+        """Served names of the models here."""
+        return self._answering.served_names
 
     def is_named(self, model: str) -> bool:
-        """Return whether requests may use this name for the model."""
-        return self._answering.generator.is_named(model)
+        """Return whether requests may use this name for a model."""
+        return model in self._answering
+
+    def served_name(self, model: str | None) -> str:
+        """Return the served name of the model that a request names; None: of the first model."""
+        return self._answering.names_of(model).served_name
 
     def adapter_of(self, model: str) -> tuple[str, str] | None:
         """Return the adapter that a model name means, and the hash of its files; None: no adapter."""
-        names = self._answering.generator.names
+        names = self._answering.names_of(model)
         adapter = names.adapter_of(model)
         return (adapter, names.digest(adapter) or "") if adapter else None
 
-    @property
-    def failure(self) -> str | None:
-        """The reason why no more requests can be answered, or None."""
-        return self._answering.generator.client.failure
+    def failure_of(self, model: str | None) -> str | None:
+        """Return the reason why a model's engine can answer no more requests, or None.
+
+        Args:
+            model: the model that a job was accepted for, served here or not; None: the first model.
+        """
+        if model is not None and not self.is_named(model):
+            return None
+        return self._answering.of(model).generator.client.failure
 
     def check(self, path: str) -> None:
         """Raise RequestError if jobs cannot use this endpoint on this server."""
@@ -102,51 +114,56 @@ class Endpoints:
             raise RequestError(
                 f"endpoint is {path[:200]!r}; this server runs batches for {SUPPORTED}", param="endpoint"
             )
-        needed, task = TASKS[path], self._answering.generator.info.task
-        if needed != task:
-            does = {"embed": "embeds", "generate": "generates", "classify": "classifies"}
+        reasons = [self.reason_against_model(path, name) for name in self.served_names]
+        if None not in reasons:
             raise RequestError(
-                f"endpoint is {path!r}; this server {does[task]}: model {self.model!r} cannot {needed}",
-                param="endpoint",
-                code="unsupported_operation",
+                f"endpoint is {path!r}; {reasons[0]}", param="endpoint", code="unsupported_operation"
             )
+
+    def reason_against_model(self, path: str, model: str | None) -> str | None:
+        """Return why lines cannot use this endpoint with a model; None if they can."""
+        needed, generator = TASKS[path], self._answering.of(model).generator
+        if needed == generator.info.task:
+            return None
+        does = {"embed": "embeds", "generate": "generates", "classify": "classifies"}
+        return f"this server {does[generator.info.task]}: model {generator.served_name!r} cannot {needed}"
 
     def reason_against(self, path: str, model: str | None, adapters: Mapping[str, str]) -> str | None:
         """Return why the lines of an accepted job cannot run here now, or None if they can.
 
         Args:
-            model: the model that the job was accepted for; None: the job may use any model.
+            model: the model that the job was accepted for; None: the first model.
             adapters: see `reason_against_adapters`.
         """
-        if self.failure is not None:
-            return self.failure
-        if model not in (None, self.model):
-            return f"it is for model {model!r}, and this server has {self.model!r}"
-        try:
-            self.check(path)
-        except RequestError as error:
-            return str(error)
-        return self.reason_against_adapters(adapters)
+        if model is not None and model not in self.served_names:
+            return f"it is for model {model!r}, and this server has {', '.join(map(repr, self.served_names))}"
+        return (
+            self.failure_of(model)
+            or self.reason_against_model(path, model)
+            or self.reason_against_adapters(model, adapters)
+        )
 
-    def reason_against_adapters(self, adapters: Mapping[str, str]) -> str | None:
+    def reason_against_adapters(self, model: str | None, adapters: Mapping[str, str]) -> str | None:
         """Return why lines must not use the adapters that are loaded now, or None if they may.
 
         Args:
+            model: as in `reason_against`.
             adapters: adapter name → hash of its files at the time the job was accepted.
         """
         for name, digest in adapters.items():
-            loaded = self._answering.generator.names.digest(name)
+            loaded = self._answering.names_of(model).digest(name)
             if loaded is None:
                 return f"it needs the adapter {name!r}, which is not loaded"
             if loaded != digest:
                 return f"the files of the adapter {name!r} have changed since it started; load the earlier files again"
         return None
 
-    async def answer(self, path: str, body: bytes) -> Answer:
+    async def answer(self, path: str, body: bytes, model: str | None = None) -> Answer:
         """Answer a request body, possibly with an error. Cancelling the call aborts its engine requests.
 
         Args:
             path: an endpoint that `check` accepts.
+            model: the model that the job was accepted for; None: the first model.
 
         Raises:
             CrashingRequestError: the engine crashed each time it ran this request.
@@ -154,12 +171,13 @@ class Endpoints:
             StorageError: the answer could not be stored; a retry may succeed.
         """
         try:
-            reply, ignored = await self._patiently(path, body)
+            reply, ignored = await contained(self._patiently(path, body))
         except (CrashingRequestError, EngineDeadError, StorageError):
             raise
         except Exception as error:
-            if self.failure is not None:  # the error is a cause or a result of the engine's death
-                raise EngineDeadError(self.failure) from error
+            if (failure := self.failure_of(model)) is not None:
+                # The error is a cause or a result of the engine's death.
+                raise EngineDeadError(failure) from error
             log_unexpected(error, f"a batch line of {path}")
             return Answer(status_of(error), msgspec.json.encode(body_of(error)), [])
         return Answer(200, msgspec.json.encode(reply), ignored)
@@ -172,24 +190,23 @@ class Endpoints:
                 await asyncio.sleep(error.retry_after_s)
 
     async def _chat(self, raw: bytes) -> tuple[msgspec.Struct, list[str]]:
-        body, ignored = decode_generation(raw, self._answering.chat.body_type)
+        body, ignored = decode_generation(raw, self._answering.first.chat.body_type)
         report_ignored(ignored, self._strict)
-        service = self._answering.chat
+        service = self._answering.of(body.model).chat
         return await service.reply(await service.start(body)), ignored
 
     async def _completion(self, raw: bytes) -> tuple[msgspec.Struct, list[str]]:
-        body, ignored = decode_generation(raw, self._answering.completions.body_type)
+        body, ignored = decode_generation(raw, self._answering.first.completions.body_type)
         report_ignored(ignored, self._strict)
-        service = self._answering.completions
+        service = self._answering.of(body.model).completions
         return await service.reply(await service.start(body)), ignored
 
     async def _embedding(self, raw: bytes) -> tuple[msgspec.Struct, list[str]]:
         body, ignored = decode_checked(raw, EmbeddingRequest)
         report_ignored(ignored, self._strict)
-        return await self._answering.embeddings.reply(body), ignored
+        return await self._answering.of(body.model).embeddings.reply(body), ignored
 
     async def _response(self, raw: bytes) -> tuple[msgspec.Struct, list[str]]:
-        body, ignored = decode_request(raw, self._answering.responses.body_type)
+        body, ignored = decode_request(raw, self._responses.body_type)
         report_ignored(ignored, self._strict)
-        service = self._answering.responses
-        return await service.reply(await service.prepare(body)), ignored
+        return await self._responses.reply(await self._responses.prepare(body)), ignored

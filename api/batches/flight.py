@@ -17,7 +17,7 @@ class Flight:
     `LineRun` creates a flight, sends lines, watches `failed`, and must call `abort` at the end.
 
     Args:
-        window: limit on the lines in flight of all jobs.
+        window: limit on the lines in flight of all jobs of the model.
         job: key of the job in `window`.
 
     Attributes:
@@ -37,7 +37,7 @@ class Flight:
         await self._send(work, alone=False)
 
     async def send_alone(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run a line to its end while no other line of any job is in flight."""
+        """Run a line to its end while no other line of any job of the model is in flight."""
         await self._send(work, alone=True)
         await self.wait_until_landed()
 

@@ -119,8 +119,7 @@ class Job:
         if verdict.errors:
             await self._move(record, states.rejected(record, verdict.errors, _now()))
         else:
-            model = self._context.endpoints.model
-            accepted = states.accepted(record, verdict.num_lines, model, verdict.adapters, _now())
+            accepted = states.accepted(record, verdict.num_lines, verdict.model, verdict.adapters, _now())
             await self._move(record, accepted)
 
     async def _run(self, record: BatchRecord) -> None:
@@ -154,7 +153,7 @@ class Job:
         try:
             return await run.until(self._halted, seconds)
         except (EngineDeadError, asyncio.CancelledError) as error:
-            reason = str(error) or self._context.endpoints.failure or ""
+            reason = str(error) or self._context.endpoints.failure_of(record.model) or ""
             if run.lost and (points := blame.points_of(reason)):
                 self._lost.append((run.lost, points))
             raise
@@ -176,7 +175,7 @@ class Job:
             if verdict.errors:
                 await self._move(record, states.ended(record, _now(), None, verdict.errors))
                 return
-            record = states.counted(record, verdict.num_lines, self._context.endpoints.model)
+            record = states.counted(record, verdict.num_lines, verdict.model)
             await self._context.batches.update(record, expected=record.status)
         errors = []
         try:
@@ -210,8 +209,8 @@ class Job:
 
         If the job has crashed a server before, run it alone.
         """
-        window = self._context.window
-        async with window.alone(self.id) if record.num_crashes else contextlib.nullcontext():
+        windows = self._context.windows
+        async with windows.alone(self.id) if record.num_crashes else contextlib.nullcontext():
             with self._context.marks.marked(self.id, WHOLE_JOB):
                 yield
 

@@ -7,7 +7,6 @@ from typing import Protocol
 
 import msgspec
 
-from llmfw.api.background.window import Window
 from llmfw.api.server.limits import BodyLimits
 from llmfw.core.interfaces.batch_store import BatchStore
 from llmfw.core.interfaces.file_store import FileStore
@@ -15,6 +14,7 @@ from llmfw.core.interfaces.tenant_limits import TenantLimits
 
 from .counts import BatchCounts
 from .endpoints import Endpoints
+from .windows import Windows
 from .work_marks import WorkMarks
 
 
@@ -54,6 +54,7 @@ class JobContext(msgspec.Struct, frozen=True, kw_only=True):
         marks: work marks, which show after a crash which lines were worked on.
         tenants: limits of the tenants, which the lines of their jobs wait for.
         limits: limits on the size and structure of each line.
+        windows: limits on the lines in flight.
         counts: counts the jobs and lines that have ended in this process.
         retry_s: seconds to wait before the first retry.
     """
@@ -61,7 +62,7 @@ class JobContext(msgspec.Struct, frozen=True, kw_only=True):
     files: FileStore
     batches: BatchStore
     endpoints: Endpoints
-    window: Window
+    windows: Windows
     validating: asyncio.Semaphore
     running: asyncio.Semaphore
     marks: WorkMarks

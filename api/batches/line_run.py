@@ -94,7 +94,7 @@ class LineRun:
                 return False
 
     async def _until(self, halting: asyncio.Task[bool], seconds: float) -> str:
-        flight = Flight(self._context.window, self._record.id)
+        flight = Flight(self._context.windows.of(self._record.model), self._record.id)
         feeding = asyncio.create_task(self._feed(flight))
         writing = asyncio.create_task(self._buffer.write())
         first: set[asyncio.Future[Any]] = {feeding, writing, flight.failed, halting}
@@ -107,7 +107,9 @@ class LineRun:
                 return "completed"
             return "halted" if halting.done() else "expired"
         finally:
-            if self._context.endpoints.failure is not None:  # the server may end before a line fails
+            if (
+                self._context.endpoints.failure_of(self._record.model) is not None
+            ):  # the server may end before a line fails
                 self._record_lost()
             await stopped(feeding)
             await flight.abort()
@@ -145,7 +147,9 @@ class LineRun:
             self._flying[number] = mark
             try:
                 self._check_adapters()
-                answer = await self._context.endpoints.answer(self._record.endpoint, bytes(line.body))
+                answer = await self._context.endpoints.answer(
+                    self._record.endpoint, bytes(line.body), self._record.model
+                )
                 self._check_adapters()  # the adapter may have been replaced or unloaded meanwhile
             except CrashingRequestError:
                 self._refuse(number, raw)
@@ -158,7 +162,8 @@ class LineRun:
         self._buffer.add(LineResult(number, answer.status >= 400, answered(line.custom_id, answer)))
 
     def _check_adapters(self) -> None:
-        if reason := self._context.endpoints.reason_against_adapters(self._record.adapters):
+        endpoints, record = self._context.endpoints, self._record
+        if reason := endpoints.reason_against_adapters(record.model, record.adapters):
             raise AdapterChangedError(reason)
 
     def _record_lost(self) -> None:

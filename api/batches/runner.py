@@ -10,9 +10,7 @@ import contextlib
 import logging
 import time
 import uuid
-from collections.abc import Awaitable, Callable
 
-from llmfw.core.base.engine_info import EngineStats
 from llmfw.core.base.errors import LLMFWError, StorageError
 from llmfw.core.interfaces.batch_store import BatchRecord, BatchStore
 
@@ -35,7 +33,6 @@ class BatchRunner:
 
     Args:
         context: objects that all jobs share.
-        stats: function that returns the engine's statistics.
         lease_s: seconds after which another process may take over the jobs of a crashed process.
         look_s: seconds between searches for such jobs; must be less than `lease_s`.
     """
@@ -43,13 +40,11 @@ class BatchRunner:
     def __init__(
         self,
         context: JobContext,
-        stats: Callable[[], Awaitable[EngineStats]],
         *,
         lease_s: float = LEASE_S,
         look_s: float = LOOK_S,
     ) -> None:
         self._context = context
-        self._stats = stats
         self._lease_s = lease_s
         self._look_s = look_s
         self._owner = uuid.uuid4().hex
@@ -67,7 +62,7 @@ class BatchRunner:
         """Start the background tasks, which first resume the jobs that earlier processes left."""
         self._tasks = [
             asyncio.create_task(self._look_for_jobs()),
-            asyncio.create_task(self._adapt_window()),
+            asyncio.create_task(self._adapt_windows()),
         ]
 
     async def close(self) -> None:
@@ -141,14 +136,11 @@ class BatchRunner:
             )
             del self._crashed[batch_id]
 
-    async def _adapt_window(self) -> None:
-        """Keep adapting the limit on lines in flight to the length of the engine's queue."""
+    async def _adapt_windows(self) -> None:
+        """Keep adapting the limits on lines in flight to the lengths of the engines' queues."""
         while True:
             await asyncio.sleep(STATS_S)
-            if self._context.window.total:
-                with contextlib.suppress(LLMFWError):
-                    stats = await self._stats()
-                    self._context.window.look(stats.num_deferrable_waiting)
+            await self._context.windows.look()
 
     async def _take_unfinished(self) -> None:
         """Take the unfinished jobs that no process works on, oldest first."""

@@ -14,10 +14,11 @@ from pathlib import Path
 
 from llmfw.api.access.ownership import Ownership
 from llmfw.api.access.scopes import check_path_scope
-from llmfw.api.background.window import Window
 from llmfw.api.http.cursor_page import PageQuery, page_of
+from llmfw.api.responses.service import ResponseService
 from llmfw.api.schemas.batches import Batch, BatchList, CreateBatchRequest
 from llmfw.api.server.limits import BodyLimits
+from llmfw.api.text.by_model import ByModel
 from llmfw.core.base.errors import ConflictError, NotFoundError, RequestError
 from llmfw.core.base.ids import sortable_id
 from llmfw.core.client.client import EngineClient
@@ -33,6 +34,7 @@ from .job_context import JobContext, LimitedTenants, UnlimitedTenants
 from .runner import BatchRunner, unfinished
 from .states import cancelling, may_be_cancelled
 from .view import view
+from .windows import Windows
 from .work_marks import WorkMarks
 
 PURPOSE = "batch"
@@ -172,8 +174,9 @@ class BatchService:
 
 
 def open_batches(
-    client: EngineClient,
-    answering: Answering,
+    clients: ByModel[EngineClient],
+    answering: ByModel[Answering],
+    responses: ResponseService,
     files: FileStore,
     batches: BatchStore,
     *,
@@ -187,21 +190,22 @@ def open_batches(
     """Return a batch service with its own runner. The caller must start and close it.
 
     Args:
-        client: client of the engine.
-        answering: services whose engine client is a `DeferringClient` of `client`.
+        clients: clients of the models' engines.
+        answering: services of each model, whose engine client is a `DeferringClient` of the model's client.
+        responses: service of responses that uses the chats of `answering`.
         strict: whether to reject request fields that would be ignored.
         limits: limits on the size and structure of each line.
         ownership, deleting: as in `BatchService`.
         folder: folder of the work marks, which reveal lines that crash the server; None: no marks are stored.
         tenants: limits of the tenants; None: there are none.
     """
-    endpoints = Endpoints(answering, strict=strict)
+    endpoints = Endpoints(answering, responses, strict=strict)
     tenants = tenants or UnlimitedTenants()
     context = JobContext(
         files=files,
         batches=batches,
         endpoints=endpoints,
-        window=Window(client.info.max_running_requests),
+        windows=Windows(clients),
         validating=asyncio.Semaphore(VALIDATING),
         running=asyncio.Semaphore(RUNNING),
         marks=WorkMarks(folder),
@@ -209,7 +213,7 @@ def open_batches(
         limits=limits,
         retry_s=RETRY_S,
     )
-    runner = BatchRunner(context, client.stats)
+    runner = BatchRunner(context)
     return BatchService(files, batches, endpoints, runner, ownership, deleting, context.counts, tenants)
 
 

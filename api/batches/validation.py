@@ -7,7 +7,7 @@ every line. The rest of the body is checked when the line runs.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import msgspec
@@ -45,11 +45,13 @@ class Verdict(msgspec.Struct, frozen=True):
     Attributes:
         num_lines: number of lines that are not blank.
         errors: problems of the file; empty if the file can be run.
+        model: served name of the model that all lines are for.
         adapters: hashes of the files of the adapters that lines name, by their names.
     """
 
     num_lines: int
     errors: tuple[BatchError, ...]
+    model: str = ""
     adapters: Mapping[str, str] = {}
 
 
@@ -62,28 +64,34 @@ class LineError(Exception):
         self.param = param
 
 
-class ModelNames(Protocol):
-    """The names of the model and the adapters that lines may name."""
+class LineModels(Protocol):
+    """The models and the adapters that lines may name."""
 
     @property
-    def model(self) -> str:
-        """The served name."""
+    def served_names(self) -> Sequence[str]:
+        """The served names."""
 
     def is_named(self, model: str) -> bool:
         """Return whether lines may use this name."""
+
+    def served_name(self, model: str | None) -> str:
+        """Return the served name of the model that a line names; None: of the first model."""
+
+    def reason_against_model(self, path: str, model: str) -> str | None:
+        """Return why an endpoint cannot use the model with a served name; None if it can."""
 
     def adapter_of(self, model: str) -> tuple[str, str] | None:
         """Return the adapter that a name means, and the hash of its files; None: the model without one."""
 
 
 async def validate(
-    files: FileStore, file_id: str, endpoint: str, names: ModelNames, limits: BodyLimits
+    files: FileStore, file_id: str, endpoint: str, models: LineModels, limits: BodyLimits
 ) -> Verdict:
     """Validate an input file and return the result.
 
     Args:
         endpoint: path of the job's endpoint, with `/v1`.
-        names: names of the model and the adapters that lines may name.
+        models: the models and the adapters that lines may name.
         limits: limits on the size and structure of each line.
 
     Raises:
@@ -97,7 +105,7 @@ async def validate(
         return _rejected(
             "file_too_large", f"the input file has {size} bytes; at most {MAX_BYTES} are allowed"
         )
-    validator = Validator(endpoint, names)
+    validator = Validator(endpoint, models)
     try:
         async for number, line in read_lines(files, file_id):
             validator.look(number, line, await why_too_large(line, limits))
@@ -121,11 +129,12 @@ class Validator:
     Stores hashes of custom ids rather than the ids themselves, which may be long and many.
     """
 
-    def __init__(self, endpoint: str, names: ModelNames) -> None:
+    def __init__(self, endpoint: str, models: LineModels) -> None:
         self.num_lines = 0
         self._endpoint = endpoint
         self._urls = {endpoint, endpoint.removeprefix("/v1")}
-        self._names = names
+        self._models = models
+        self._model: str | None = None  # served name of the first line's model
         self._seen: set[bytes] = set()
         self._errors: list[BatchError] = []
         self._num_errors = 0
@@ -156,7 +165,8 @@ class Validator:
         more = self._num_errors - len(self._errors)
         if more:
             self._errors.append(BatchError(code="too_many_errors", message=f"{more} more lines are wrong"))
-        return Verdict(self.num_lines, tuple(self._errors), self._adapters)
+        model = self._model or self._models.served_name(None)
+        return Verdict(self.num_lines, tuple(self._errors), model, self._adapters)
 
     def _check(self, raw: bytes | LongLine) -> None:
         if isinstance(raw, LongLine):
@@ -193,7 +203,7 @@ class Validator:
             body = _decode_fields(without_halves(bytes(line.body)))
         except ValueError as error:
             raise LineError("invalid_request", f"body must be an object: {error}", "body") from error
-        if isinstance(body.model, str):
+        if body.model is None or isinstance(body.model, str):
             self._check_model(body.model)
         if body.stream is True:
             raise LineError("invalid_request", "stream is true; a batch has no streams", "body.stream")
@@ -204,15 +214,25 @@ class Validator:
                 "body.background",
             )
 
-    def _check_model(self, model: str) -> None:
-        """Refuse a model that is not served; note the adapter that it means."""
-        if not self._names.is_named(model):
+    def _check_model(self, model: str | None) -> None:
+        """Refuse a model that is not served or not that of earlier lines; note the adapter that it means."""
+        if model is not None and not self._models.is_named(model):
+            known = ", ".join(map(repr, self._models.served_names))
             raise LineError(
-                "model_not_found",
-                f"there is no model {model[:200]!r}; this server has {self._names.model!r}",
+                "model_not_found", f"there is no model {model[:200]!r}; this server has {known}", "body.model"
+            )
+        served = self._models.served_name(model)
+        if self._model is None:
+            if reason := self._models.reason_against_model(self._endpoint, served):
+                raise LineError("unsupported_operation", reason, "body.model")
+            self._model = served
+        if served != self._model:
+            raise LineError(
+                "several_models",
+                f"this line is for model {served!r}, and an earlier one for {self._model!r}; create a batch for each model",
                 "body.model",
             )
-        if adapter := self._names.adapter_of(model):
+        if model is not None and (adapter := self._models.adapter_of(model)):
             name, digest = adapter
             if self._adapters.setdefault(name, digest) != digest:
                 raise LineError(

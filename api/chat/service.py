@@ -152,6 +152,11 @@ class ChatService:
         return generation
 
     @property
+    def max_running(self) -> int:
+        """Number of sequences that the engine runs at once."""
+        return self._generator.info.max_running_requests
+
+    @property
     def reads_images(self) -> bool:
         """Whether the model reads images."""
         return self._prompts.reads_images

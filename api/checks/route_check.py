@@ -17,7 +17,8 @@ from litestar.types import ASGIApp
 from llmfw.api.app.app import create_app
 from llmfw.api.app.extensions import Extensions
 from llmfw.api.app.plugin_routes import import_route, refuse_shared_paths
-from llmfw.api.services.services import ModelComponents
+from llmfw.api.services.model_components import ModelComponents
+from llmfw.api.services.model_services import StartedModel
 from llmfw.api.services.stores import open_stores
 from llmfw.core.base.config import ServerConfig
 from llmfw.core.base.engine_info import EngineInfo, EngineStats
@@ -92,7 +93,8 @@ async def idle_app(
         tokenizer=Tokenizer(tokenizers.Tokenizer(tokenizers.models.BPE())), chat_template=_NoTemplate("", {})
     )
     try:
-        yield create_app(_IdleEngine(), components, stores, config, Extensions(plugin_routes))
+        model = StartedModel(_IdleEngine(), components, config)
+        yield create_app([model], stores, config, Extensions(plugin_routes))
     finally:
         await stores.close()
 

@@ -21,6 +21,7 @@ from llmfw.core.base.errors import ComponentError, ConfigError, LLMFWError
 from llmfw.core.base.suggestion import did_you_mean
 from llmfw.core.plugin.kinds import INTERFACES, import_path
 from llmfw.core.plugin.registry import Entry
+from llmfw.core.terminal.finite_range import FiniteRange
 
 from .check_others import KINDS, check_others, find_others
 
@@ -79,7 +80,7 @@ def read_fixtures(
 )
 @click.option(
     "--timeout",
-    type=click.FloatRange(min=0, min_open=True),
+    type=FiniteRange(min=0, min_open=True),
     default=120.0,
     show_default=True,
     metavar="SECONDS",

@@ -20,7 +20,8 @@ from llmfw.api.routes.completions import answer_completion
 from llmfw.api.routes.embeddings import answer_embedding
 from llmfw.api.routes.respond import read_json, while_connected
 from llmfw.api.schemas.embeddings import EmbeddingRequest
-from llmfw.api.services.services import Answering, ModelComponents
+from llmfw.api.services.model_services import ModelServices
+from llmfw.api.text.by_model import ByModel
 from llmfw.core.base.errors import RequestError
 from llmfw.core.interfaces.server_api import Failure, ServedModel, ServerAPI
 
@@ -37,29 +38,26 @@ class InProcessAPI(ServerAPI):
     """Answers requests of plugins' routes.
 
     Args:
-        answering: services that answer live requests.
-        components: the model's components.
+        models: services of the models.
         strict: whether to reject requests with fields that would be ignored.
     """
 
-    def __init__(self, answering: Answering, components: ModelComponents, *, strict: bool) -> None:
-        self._answering = answering
+    def __init__(self, models: ByModel[ModelServices], *, strict: bool) -> None:
+        self._chats = models.map(lambda model: model.live.chat)
+        self._completions = models.map(lambda model: model.live.completions)
+        self._embedders = models.map(lambda model: model.live.embeddings)
         self._strict = strict
-        self._model = ServedModel(
-            name=answering.generator.served_name,
-            created=int(time.time()),
-            template=components.chat_template.source,
-            capabilities=frozenset(_capabilities(answering, components)),
-        )
+        created = int(time.time())
+        self._models = models.map(lambda model: (model.names, _described(model, created)))
         self._replies: Mapping[str, Callable[[bytes], Awaitable[msgspec.Struct]]] = {
             "/v1/chat/completions": self._chat,
             "/v1/completions": self._completion,
             "/v1/embeddings": self._embeddings,
         }
         self._routes: Mapping[str, Callable[..., Awaitable[ASGIApp]]] = {
-            "/v1/chat/completions": partial(answer_chat, answering.chat),
-            "/v1/completions": partial(answer_completion, answering.completions),
-            "/v1/embeddings": partial(answer_embedding, answering.embeddings),
+            "/v1/chat/completions": partial(answer_chat, self._chats),
+            "/v1/completions": partial(answer_completion, self._completions),
+            "/v1/embeddings": partial(answer_embedding, self._embedders),
         }
         self._frames: Mapping[str, Callable[[bytes], Awaitable[_Frames]]] = {
             "/v1/chat/completions": self._chat_frames,
@@ -68,9 +66,18 @@ class InProcessAPI(ServerAPI):
 
     @property
     def model(self) -> ServedModel:
-        """The server's model."""
-        adapters = self._answering.generator.names.adapters
-        return msgspec.structs.replace(self._model, adapters=adapters) if adapters else self._model
+        """The server's model, or its first one."""
+        return self.model_named(None)
+
+    @property
+    def models(self) -> Sequence[ServedModel]:
+        """All models of the server."""
+        return [self.model_named(name) for name in self._models.served_names]
+
+    def model_named(self, model: str | None) -> ServedModel:
+        """Return the model that a request names; None: the first."""
+        names, found = self._models.of(model)
+        return msgspec.structs.replace(found, adapters=names.adapters) if names.adapters else found
 
     async def read(self, request: Any, kind: type[BodyT]) -> tuple[BodyT, list[str]]:
         """Read the JSON body of a request; return it with the names of unknown fields."""
@@ -130,33 +137,33 @@ class InProcessAPI(ServerAPI):
         )
 
     async def _chat(self, raw: bytes) -> msgspec.Struct:
-        body, ignored = decode_generation(raw, self._answering.chat.body_type)
+        body, ignored = decode_generation(raw, self._chats.first.body_type)
         _refuse(ignored)
-        service = self._answering.chat
+        service = self._chats.of(body.model)
         return await service.reply(await service.start(body))
 
     async def _chat_frames(self, raw: bytes) -> _Frames:
-        body, ignored = decode_generation(raw, self._answering.chat.body_type)
+        body, ignored = decode_generation(raw, self._chats.first.body_type)
         _refuse(ignored)
-        service = self._answering.chat
+        service = self._chats.of(body.model)
         return service.stream(await service.start(body), include_usage=True)
 
     async def _completion(self, raw: bytes) -> msgspec.Struct:
-        body, ignored = decode_generation(raw, self._answering.completions.body_type)
+        body, ignored = decode_generation(raw, self._completions.first.body_type)
         _refuse(ignored)
-        service = self._answering.completions
+        service = self._completions.of(body.model)
         return await service.reply(await service.start(body, default_max_tokens=None))
 
     async def _completion_frames(self, raw: bytes) -> _Frames:
-        body, ignored = decode_generation(raw, self._answering.completions.body_type)
+        body, ignored = decode_generation(raw, self._completions.first.body_type)
         _refuse(ignored)
-        service = self._answering.completions
+        service = self._completions.of(body.model)
         return service.stream(await service.start(body, default_max_tokens=None), include_usage=True)
 
     async def _embeddings(self, raw: bytes) -> msgspec.Struct:
         body, ignored = decode_checked(raw, EmbeddingRequest)
         _refuse(ignored)
-        return await self._answering.embeddings.reply(body)
+        return await self._embedders.of(body.model).reply(body)
 
 
 def _at(path: str, known: Mapping[str, Callable[[bytes], ResultT]]) -> Callable[[bytes], ResultT]:
@@ -187,11 +194,22 @@ def _refuse(ignored: Sequence[str]) -> None:
         )
 
 
-def _capabilities(answering: Answering, components: ModelComponents) -> list[str]:
+def _described(model: ModelServices, created: int) -> ServedModel:
+    return ServedModel(
+        name=model.names.served_name,
+        created=created,
+        template=model.components.chat_template.source,
+        capabilities=frozenset(_capabilities(model)),
+        info=model.client.info,
+    )
+
+
+def _capabilities(model: ModelServices) -> list[str]:
     """Return the model's capabilities (see `ServedModel`)."""
-    if answering.generator.info.task == "embed":
+    task, components = model.live.generator.info.task, model.components
+    if task == "embed":
         return ["embedding"]
-    if answering.generator.info.task == "classify":
+    if task == "classify":
         return ["classification"]
     found = ["completion"]
     if components.tool_parser is not None:

@@ -12,12 +12,12 @@ from llmfw.api.files.service import FileService
 from llmfw.api.schemas.chat import ChatRequest
 from llmfw.api.schemas.embeddings import EmbeddingRequest
 from llmfw.api.schemas.tokenize import DetokenizeRequest
-from llmfw.api.services.services import Answering
+from llmfw.api.services.model_services import ModelServices
+from llmfw.api.text.by_model import ByModel
 from llmfw.api.text.generation import Generation
 from llmfw.api.text.generation_prompt import Output
 from llmfw.api.text.sampling import check_sizes
 from llmfw.api.text.terms import Terms, key_name, key_scopes
-from llmfw.api.tokenize.tokenization import TokenizationService
 from llmfw.core.base.errors import RequestError
 from llmfw.core.base.request import GrammarSpec, SamplingParams
 from llmfw.core.interfaces.chat_template import Message
@@ -46,25 +46,32 @@ class CallerServices(RouteServices):
     """Acts for the caller whose key the current context has.
 
     Args:
-        answering: services that answer live requests.
-        tokenization: service of /tokenize.
+        models: services of the models.
         files: service of /v1/files.
         is_admin: returns whether the caller of the current request is an administrator.
+        model: the model to act with; None: the first.
     """
 
     def __init__(
         self,
-        answering: Answering,
-        tokenization: TokenizationService,
+        models: ByModel[ModelServices],
         files: FileService,
         is_admin: Callable[[], bool],
+        model: str | None = None,
     ) -> None:
-        self._answering = answering
-        self._generator = answering.generator
-        self._tokenization = tokenization
+        self._models = models
+        self._all_files = files
+        found = models.of(model)
+        self._answering = found.live
+        self._generator = found.live.generator
+        self._tokenization = found.tokenization
         self._files = OwnFiles(files)
         self._is_admin = is_admin
-        self._scorer = Scorer(answering.generator)
+        self._scorer = Scorer(self._generator)
+
+    def for_model(self, model: str | None) -> CallerServices:
+        """Return the services of the model that a request names."""
+        return CallerServices(self._models, self._all_files, self._is_admin, model)
 
     @property
     def caller(self) -> Caller:

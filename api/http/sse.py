@@ -8,8 +8,9 @@ from collections.abc import AsyncGenerator, Mapping
 from typing import Any
 
 import msgspec
-from litestar.types import Receive, Scope, Send
+from litestar.types import HTTPResponseBodyEvent, Receive, Scope, Send
 
+from llmfw.api.background.tasks import self_cancelled
 from llmfw.core.base.request import Wait
 
 from .errors import body_of, log_unexpected
@@ -59,6 +60,15 @@ STRAIGHT = "llmfw.straight"
 reply has started. It leaves out Litestar's layers and others that look only at the start of a reply."""
 
 
+_LAST: HTTPResponseBodyEvent = {"type": "http.response.body", "body": b"", "more_body": False}
+
+
+async def _send_error(error: Exception, send: Send) -> None:
+    """Log an error of a stream, and send it as the last events."""
+    log_unexpected(error, "a stream")
+    await send({"type": "http.response.body", "body": error_frame(error) + DONE, "more_body": True})
+
+
 class EventStreamResponse:
     """An ASGI response that sends frames as they arrive, and comments to keep a quiet stream alive.
 
@@ -88,6 +98,9 @@ class EventStreamResponse:
         watching = asyncio.create_task(self._watch(receive, straight))
         try:
             await asyncio.wait({sending, watching}, return_when=asyncio.FIRST_COMPLETED)
+            if sending.cancelled():  # by code in the task, such as a plugin's parser
+                await _send_error(self_cancelled(), straight)
+                await send(_LAST)
         finally:
             for task in (sending, watching):
                 task.cancel()
@@ -104,10 +117,8 @@ class EventStreamResponse:
                     self._quiet = False
                     await straight({"type": "http.response.body", "body": data, "more_body": True})
             except Exception as error:  # noqa: BLE001 - every failure is reported to the client
-                log_unexpected(error, "a stream")
-                data = error_frame(error) + DONE
-                await straight({"type": "http.response.body", "body": data, "more_body": True})
-        await send({"type": "http.response.body", "body": b"", "more_body": False})
+                await _send_error(error, straight)
+        await send(_LAST)
 
     async def _watch(self, receive: Receive, send: Send) -> None:
         """Wait until the client disconnects.

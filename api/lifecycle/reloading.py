@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, cast
 
 from llmfw.api.schemas.lifecycle import ReloadReply, ReloadRequest
@@ -20,13 +21,15 @@ class Reloading:
     """Reads files again, and sets the log level, for an administrator.
 
     Args:
-        client: client of the engine, whose log level is set, too.
+        clients: clients of the models' engines, whose log level is set, too.
         files: what the files contain, as a plural noun for messages → function that reads them again; raises
             ConfigError if they are invalid.
     """
 
-    def __init__(self, client: EngineClient, files: Mapping[str, Callable[[], Awaitable[None]]]) -> None:
-        self._client = client
+    def __init__(
+        self, clients: Sequence[EngineClient], files: Mapping[str, Callable[[], Awaitable[None]]]
+    ) -> None:
+        self._clients = clients
         self._files = files
 
     async def reload(self, body: ReloadRequest) -> ReloadReply:
@@ -55,6 +58,7 @@ class Reloading:
         return ReloadReply(reloaded=list(self._files), log_level=body.log_level)
 
     async def _set_level(self, level: str) -> None:
-        await self._client.control(SetLogLevel(cast("Any", level)))  # `reload` has checked it
+        command = SetLogLevel(cast("Any", level))  # `reload` has checked it
+        await asyncio.gather(*(client.control(command) for client in self._clients))
         logging.getLogger().setLevel(level.upper())
         logger.info("The log level is %s", level)

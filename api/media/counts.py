@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
 import msgspec
 
@@ -23,3 +24,16 @@ class ImageCounts(msgspec.Struct):
     refused: Counter[str] = msgspec.field(default_factory=Counter)
     decoding: Histogram = msgspec.field(default_factory=lambda: Histogram.empty(CALL_BOUNDS))
     fetching: Histogram = msgspec.field(default_factory=lambda: Histogram.empty(CALL_BOUNDS))
+
+
+def together(counts: Sequence[ImageCounts]) -> ImageCounts | None:
+    """Return the sums of several counts; None if there are none."""
+    if not counts:
+        return None
+    total = ImageCounts()
+    for each in counts:
+        total.accepted += each.accepted
+        total.refused.update(each.refused)
+        total.decoding.add_all(each.decoding)
+        total.fetching.add_all(each.fetching)
+    return total

@@ -16,7 +16,7 @@ from llmfw.core.base.engine_info import ComponentUse, EngineInfo
 
 from .batch_families import BatchProgress, batch_families
 from .component_families import component_families
-from .engine_families import Engines, engine_families, restarts_family
+from .engine_families import EngineKey, Engines, engine_families, restarts_family
 
 logger = logging.getLogger(__name__)
 
@@ -26,8 +26,9 @@ class ServerCollector(Collector):
 
     Args:
         uses: totals of the calls of plugins' components.
-        restarts: number of an engine, or "" for the only one → its restarts since the server started.
-        engines: the engines' fixed properties and the statistics of each; None if none answered.
+        restarts: engine → its restarts since the server started.
+        engines: fixed properties of each model's engines, and the statistics of each engine; None if none
+            answered.
         batches: the batch jobs; None: their store did not answer, or there is none.
         own: further families of the server.
         observers: families of observers. A family whose name is taken is left out.
@@ -36,8 +37,8 @@ class ServerCollector(Collector):
     def __init__(
         self,
         uses: Sequence[ComponentUse],
-        restarts: Mapping[str, int],
-        engines: tuple[EngineInfo, Engines] | None,
+        restarts: Mapping[EngineKey, int],
+        engines: tuple[Mapping[str, EngineInfo], Engines] | None,
         batches: BatchProgress | None = None,
         *,
         own: Sequence[Metric] = (),

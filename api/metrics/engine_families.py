@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import TypeVar
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import NamedTuple, TypeVar
 
 import msgspec
 from prometheus_client.core import (
@@ -20,23 +20,40 @@ from .histogram_family import add_histogram
 
 FamilyT = TypeVar("FamilyT", GaugeMetricFamily, CounterMetricFamily)
 
-Engines = Mapping[str, EngineStats]
-"""Number of an engine → its statistics. The key of the only engine is ""; its metrics have no label `engine`."""
+
+class EngineKey(NamedTuple):
+    """Which engine of a server a sample is about. The only engine of a server has no labels.
+
+    Attributes:
+        model: served name of the engine's model, if the server has several models; else "".
+        engine: number of the engine, if its model has several engines; else "".
+    """
+
+    model: str = ""
+    engine: str = ""
 
 
-def engine_families(info: EngineInfo, engines: Engines) -> Iterator[Metric]:
-    """Yield the metric families of engines, in the order in which they are shown."""
-    yield _info(info)
+Engines = Mapping[EngineKey, EngineStats]
+"""Engine → its statistics."""
+
+
+def engine_families(infos: Mapping[str, EngineInfo], engines: Engines) -> Iterator[Metric]:
+    """Yield the metric families of engines, in the order in which they are shown.
+
+    Args:
+        infos: served name of each model, or "" for the only one → properties of its engines.
+    """
+    yield _info(infos)
     yield from _requests(engines)
     yield from _tokens(engines)
     yield from _steps(engines)
 
 
-def restarts_family(restarts: Mapping[str, int]) -> Metric:
+def restarts_family(restarts: Mapping[EngineKey, int]) -> Metric:
     """Return the family of restarts.
 
     Args:
-        restarts: number of an engine, or "" for the only one → how often it was restarted.
+        restarts: engine → how often it was restarted.
     """
     family = CounterMetricFamily(
         "llmfw_engine_restarts_total",
@@ -62,14 +79,15 @@ def continued_family(count: int) -> Metric:
     return family
 
 
-def _labels(engines: Mapping[str, object], *own: str) -> tuple[str, ...]:
-    """Return the names of a family's labels. If there are several engines, the engine's label comes first."""
-    return own if "" in engines else ("engine", *own)
+def _labels(engines: Iterable[EngineKey], *own: str) -> tuple[str, ...]:
+    """Return the names of a family's labels. Those that tell engines apart come first."""
+    first = next(iter(engines), EngineKey())
+    return (*(name for name in EngineKey._fields if getattr(first, name)), *own)
 
 
-def _values(engine: str, *own: str) -> tuple[str, ...]:
+def _values(engine: EngineKey, *own: str) -> tuple[str, ...]:
     """Return the values of the labels that `_labels` returns."""
-    return (engine, *own) if engine else own
+    return (*filter(None, engine), *own)
 
 
 def _one(
@@ -105,17 +123,22 @@ def _several(
     return family
 
 
-def _info(info: EngineInfo) -> Metric:
-    labels = {
-        "dtype": info.dtype,
-        "quantization": info.quantization or "none",
-        "kv_cache_dtype": info.kv_cache_dtype or "none",
-        "attention": info.attention,
-    }
+def _info(infos: Mapping[str, EngineInfo]) -> Metric:
     # The library adds `_info` to the name of the sample.
-    return InfoMetricFamily(
-        "llmfw_engine", "Properties of the engine, as labels; the value is always 1.", labels
+    family = InfoMetricFamily(
+        "llmfw_engine",
+        "Properties of the engine, as labels; the value is always 1.",
+        labels=_labels([EngineKey(model) for model in infos]),
     )
+    for model, info in infos.items():
+        properties = {
+            "dtype": info.dtype,
+            "quantization": info.quantization or "none",
+            "kv_cache_dtype": info.kv_cache_dtype or "none",
+            "attention": info.attention,
+        }
+        family.add_metric(_values(EngineKey(model)), properties)
+    return family
 
 
 def _requests(engines: Engines) -> Iterator[Metric]:

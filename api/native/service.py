@@ -50,7 +50,7 @@ class NativeService:
             EngineDeadError: the engine has died, so nothing can be generated.
         """
         started = time.monotonic()
-        self._generator.check(None)
+        self._generator.check(body.model)
         prompts = await prompts_of(body, self._generator)
         given, terms = sampling_of(body, prompts), terms_of(body)
         n = given[0].n or 1

@@ -19,13 +19,16 @@ from llmfw.api.access.ownership import Ownership
 from llmfw.api.batches.deferring import DeferringClient
 from llmfw.api.batches.service import BatchService, open_batches
 from llmfw.api.responses.memory import ResponseMemory
+from llmfw.api.responses.service import ResponseService
 from llmfw.api.schemas.batches import CreateBatchRequest
 from llmfw.api.server.limits import body_limits
+from llmfw.api.services.answering import Answering
 from llmfw.api.services.components import start_engine
 from llmfw.api.services.observing import observed, observing
-from llmfw.api.services.services import SECONDS_A_DAY, Answering
+from llmfw.api.services.services import SECONDS_A_DAY
 from llmfw.api.services.stores import Stores, open_stores
 from llmfw.api.services.vision import build_vision
+from llmfw.api.text.by_model import ByModel
 from llmfw.core.base.config import EngineConfig, ServerConfig
 from llmfw.core.base.errors import ConfigError, EngineDeadError
 from llmfw.core.client.client import EngineClient
@@ -220,12 +223,13 @@ async def _answering(
             DeferringClient(observed(client, observers, config.served_model_name)),
             components,
             config,
-            memory,
             vision=vision,
         )
+        models = ByModel([(answering.generator.names, answering)])
         batches = open_batches(
-            client,
-            answering,
+            models.map(lambda _: client),
+            models,
+            ResponseService(models.map(lambda model: model.chat), memory),
             stores.files,
             stores.batches,
             strict=config.strict_params,

@@ -14,6 +14,7 @@ from typing import Any
 
 from llmfw.api.background.tasks import innermost
 from llmfw.api.background.window import Window
+from llmfw.api.text.by_model import ByModel
 from llmfw.core.base.errors import OverloadedError, TenantLimitError
 
 from .job import Job
@@ -39,14 +40,14 @@ class Background:
     The service calls `check` and then `start` for each job. The job's work waits in `turn` before it runs.
 
     Args:
-        max_running: number of sequences that the engine runs at once. About half that number of jobs run at
-            once: at most the half, plus an eighth of the half or 2, whichever is more.
+        max_running: number of sequences that each model's engine runs at once. About half that number of jobs
+            of the model run at once: at most the half, plus an eighth of the half or 2, whichever is more.
     """
 
-    def __init__(self, max_running: int) -> None:
+    def __init__(self, max_running: ByModel[int]) -> None:
         self._running: dict[str, tuple[Job, asyncio.Task[None]]] = {}
         self._sizes: dict[str, int] = {}
-        self._window = Window(max(1, max_running // 2))
+        self._windows = max_running.map(lambda count: Window(max(1, count // 2)))
 
     def check(self, tenant: str, num_bytes: int) -> None:
         """Check that another job can be added now.
@@ -79,13 +80,16 @@ class Background:
     async def turn(self, job: Job) -> AsyncIterator[None]:
         """Wait until a job may run, and count it as running in the `with` block.
 
-        Tenants with fewer running jobs go first.
+        Tenants with fewer running jobs of the model go first. Each model has turns of its own, so that an engine
+        that sleeps or restarts does not hold up other models.
         """
-        await self._window.enter(job.tenant)
+        model = job.response.model
+        window = self._windows.of(model) if model in self._windows else self._windows.first
+        await window.enter(job.tenant)
         try:
             yield
         finally:
-            self._window.leave(job.tenant)
+            window.leave(job.tenant)
 
     def start(self, job: Job, num_bytes: int, work: Coroutine[Any, Any, None]) -> None:
         """Start a task for a job's work. The coroutine must not raise."""

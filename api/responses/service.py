@@ -14,10 +14,12 @@ from typing import Any
 import msgspec
 from msgspec import UNSET
 
+from llmfw.api.background.tasks import contained
 from llmfw.api.chat.service import ChatService
 from llmfw.api.http.errors import log_unexpected
 from llmfw.api.http.sse import comment_on
 from llmfw.api.schemas.responses import InputRequest, ItemList, Response, ResponsesRequest
+from llmfw.api.text.by_model import ByModel
 from llmfw.api.text.generation import Generation
 from llmfw.api.text.terms import key_name
 from llmfw.core.base.errors import (
@@ -47,20 +49,19 @@ class ResponseService:
     """Generates and stores responses.
 
     Args:
-        chat: chat service that runs the prompts.
+        chats: chat services that run the prompts, by the models that requests name.
         memory: memory of stored responses, already started.
-        max_running: number of sequences that the engine runs at once.
 
     Attributes:
         body_type: class of the route's bodies: ResponsesRequest, or a subclass with the request fields of
             plugins.
     """
 
-    def __init__(self, chat: ChatService, memory: ResponseMemory, max_running: int) -> None:
-        self._chat = chat
-        self.body_type = chat.fields.body_type(ResponsesRequest, "/v1/responses")
+    def __init__(self, chats: ByModel[ChatService], memory: ResponseMemory) -> None:
+        self._chats = chats
+        self.body_type = chats.first.fields.body_type(ResponsesRequest, "/v1/responses")
         self._memory = memory
-        self._background = Background(max_running)
+        self._background = Background(chats.map(lambda chat: chat.max_running))
         self._locks: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
         self._logs = EventLogs()
         self._loads = Loads()
@@ -218,19 +219,19 @@ class ResponseService:
     async def _prepared(
         self, body: InputRequest, response_id: str, earlier: list[Item], given: str | Sequence[Item]
     ) -> tuple[list[Item], Generation]:
-        taken = {item["id"] for item in earlier}
+        chat, taken = self._chats.of(body.model), {item["id"] for item in earlier}
         own = check_items(
             given,
             lambda i, prefix: item_id(prefix, response_id, "i", i),
             taken,
-            images=self._chat.reads_images,
+            images=chat.reads_images,
         )
         items = [*earlier, *own]
         params = {item["id"]: f"input[{i}]" for i, item in enumerate(own)}
         check_calls(items, len(earlier))
 
         async def start(items: Sequence[Item]) -> Generation:
-            generation = await self._chat.start(to_chat(body, messages_of(items, params)))
+            generation = await chat.start(to_chat(body, messages_of(items, params)))
             generation.rename(f"chatcmpl-{response_id.removeprefix('resp_')}")  # to find its trace by this id
             return generation
 
@@ -250,21 +251,25 @@ class ResponseService:
         log.show("created")
         log.show("queued")
         try:
-            async with contextlib.aclosing(self._patient_steps(job)) as steps:
-                async for step in steps:
-                    if job.wait is not None:
-                        continue
-                    if job.response.status == "queued":
-                        job.response.status = "in_progress"
-                        await self._memory.keep(job)
-                        log.show("in_progress")
-                    if job.has_restarted:
-                        log.show("in_progress")  # has no output, so clients drop the output that they have
-                    log.add(step)
-            await self._memory.keep(job)
+            await contained(self._run(job, log))
         except Exception as error:  # noqa: BLE001 - no client waits; the response reports the error
             await self._fail(job, error)
         self._end_events(job)
+
+    async def _run(self, job: Job, log: EventLog) -> None:
+        """Run a background job to its end, and store its response."""
+        async with contextlib.aclosing(self._patient_steps(job)) as steps:
+            async for step in steps:
+                if job.wait is not None:
+                    continue
+                if job.response.status == "queued":
+                    job.response.status = "in_progress"
+                    await self._memory.keep(job)
+                    log.show("in_progress")
+                if job.has_restarted:
+                    log.show("in_progress")  # has no output, so clients drop the output that they have
+                log.add(step)
+        await self._memory.keep(job)
 
     async def _patient_steps(self, job: Job) -> AsyncGenerator[list[Event], None]:
         """Wait for a job's turn, and yield its steps.

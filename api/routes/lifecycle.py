@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Sequence
 from typing import Any, Literal
 
 from litestar import Request, post
@@ -21,25 +23,27 @@ from llmfw.api.schemas.lifecycle import (
     SleepRequest,
 )
 from llmfw.api.server.limits import SMALL_BODY_BYTES
+from llmfw.api.text.by_model import ByModel
 from llmfw.core.base.control import MemoryInfo
 from llmfw.core.base.errors import RequestError
 from llmfw.core.interfaces.operation import describe
 
-from .respond import json_response, read_json, read_nothing
+from .respond import json_response, model_in, read_json, read_nothing
 
 MAX_WAIT_S = 3600.0
 """Longest time for which /admin/drain and /admin/sleep wait for running requests, in seconds."""
 
 
 def lifecycle_routes(
-    drain: Drain, reloading: Reloading, admin: AdminService, *, strict: bool = False
+    drain: Drain, reloading: Reloading, models: ByModel[AdminService], *, strict: bool = False
 ) -> list[HTTPRouteHandler]:
     """Return the route handlers of `/admin/drain`, `/admin/reload`, `/admin/sleep` and `/admin/wake`.
 
     Args:
+        models: services of the models. `?model=NAME` chooses one for sleep and wake; else all sleep and wake.
         strict: whether to reject requests with fields that would be ignored.
     """
-    return [*_server_routes(drain, reloading, strict), *_engine_routes(drain, admin, strict)]
+    return [*_server_routes(drain, reloading, strict), *_engine_routes(drain, models, strict)]
 
 
 def _server_routes(drain: Drain, reloading: Reloading, strict: bool) -> list[HTTPRouteHandler]:
@@ -79,7 +83,7 @@ def _server_routes(drain: Drain, reloading: Reloading, strict: bool) -> list[HTT
     return [begin_drain, reload]
 
 
-def _engine_routes(drain: Drain, admin: AdminService, strict: bool) -> list[HTTPRouteHandler]:
+def _engine_routes(drain: Drain, models: ByModel[AdminService], strict: bool) -> list[HTTPRouteHandler]:
     @post(
         "/admin/sleep",
         status_code=200,
@@ -89,22 +93,31 @@ def _engine_routes(drain: Drain, admin: AdminService, strict: bool) -> list[HTTP
             scope="admin",
             body=SleepRequest,
             reply=SleepReply,
+            query={"model": str},
         ),
     )
     async def sleep(request: Request[Any, Any, Any]) -> ASGIApp:
         body, ignored = decode_checked(await _read_any(request), SleepRequest)
         headers = report_ignored(ignored, strict)
         timeout_s = _checked(drain.timeout_s if body.timeout_s is None else body.timeout_s)
-        return json_response(_reply("asleep", await admin.sleep(timeout_s)), headers)
+        chosen = _chosen(models, model_in(request))
+        memory = await asyncio.gather(*(admin.sleep(timeout_s) for admin in chosen))
+        return json_response(_reply("asleep", memory), headers)
 
     @post(
         "/admin/wake",
         status_code=200,
-        opt=describe("Load the model of an engine that sleeps again.", scope="admin", reply=SleepReply),
+        opt=describe(
+            "Load the model of an engine that sleeps again.",
+            scope="admin",
+            reply=SleepReply,
+            query={"model": str},
+        ),
     )
     async def wake(request: Request[Any, Any, Any]) -> ASGIApp:
         headers = await read_nothing(request, strict)
-        return json_response(_reply("awake", await admin.wake()), headers)
+        memory = await asyncio.gather(*(admin.wake() for admin in _chosen(models, model_in(request))))
+        return json_response(_reply("awake", memory), headers)
 
     return [sleep, wake]
 
@@ -117,8 +130,17 @@ def _checked(timeout_s: float) -> float:
     return timeout_s
 
 
-def _reply(status: Literal["asleep", "awake"], memory: MemoryInfo) -> SleepReply:
-    return SleepReply(status=status, host_bytes=memory.host_bytes, device_bytes=memory.device_bytes)
+def _chosen(models: ByModel[AdminService], model: str | None) -> list[AdminService]:
+    """Return the service of the model with a name; those of all models if there is no name."""
+    return list(models) if model is None else [models.of(model)]
+
+
+def _reply(status: Literal["asleep", "awake"], memory: Sequence[MemoryInfo]) -> SleepReply:
+    return SleepReply(
+        status=status,
+        host_bytes=sum(each.host_bytes for each in memory),
+        device_bytes=sum(each.device_bytes for each in memory),
+    )
 
 
 async def _read_any(request: Request[Any, Any, Any]) -> bytes:

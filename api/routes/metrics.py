@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from litestar import Request, get
@@ -18,15 +18,16 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 
 from llmfw.api.batches.service import BatchService
-from llmfw.api.media.counts import ImageCounts
+from llmfw.api.media.counts import ImageCounts, together
 from llmfw.api.metrics.batch_families import BatchProgress
 from llmfw.api.metrics.build_info import build_family
 from llmfw.api.metrics.collector import ServerCollector
-from llmfw.api.metrics.engine_families import continued_family
+from llmfw.api.metrics.engine_families import EngineKey, Engines, continued_family
 from llmfw.api.metrics.http_requests import HTTPRequests
 from llmfw.api.metrics.image_families import image_families
 from llmfw.api.metrics.router_families import router_families
-from llmfw.core.base.engine_info import EngineStats
+from llmfw.api.text.by_model import ByModel
+from llmfw.core.base.engine_info import EngineInfo, EngineStats
 from llmfw.core.base.errors import EngineError, LLMFWError, NotReadyError
 from llmfw.core.client.client import EngineClient
 from llmfw.core.client.observers import Observers
@@ -40,20 +41,21 @@ otherwise a silent engine looks like a silent server."""
 
 
 def metrics_routes(
-    client: EngineClient,
+    clients: ByModel[EngineClient],
     ledger: ComponentLedger,
     batches: BatchService,
     http: HTTPRequests,
     observers: Observers,
-    images: ImageCounts | None = None,
+    images: Sequence[ImageCounts] = (),
 ) -> list[HTTPRouteHandler]:
     """Return the route handlers of `/metrics`.
 
     Args:
+        clients: clients of the models' engines.
         ledger: ledger of the calls of this process's components.
         http: counts of HTTP requests.
         observers: observers, which may have metrics of their own.
-        images: counts of images; None: the model reads text only.
+        images: counts of images of the models that read them.
     """
     build = build_family()
 
@@ -64,22 +66,22 @@ def metrics_routes(
     async def metrics(request: Request[Any, Any, Any]) -> ASGIApp:
         encode, content_type = encoder_for(request.headers.get("accept", ""))
         stats, jobs, others = await asyncio.gather(
-            _engine_stats(client), _batch_progress(batches), observers.metrics()
+            _all_stats(clients), _batch_progress(batches), observers.metrics()
         )
         uses = [*ledger.uses(), *(use for each in stats.values() for use in each.component_uses)]
         registry = CollectorRegistry()
         own = [
             build,
             http.family(),
-            continued_family(client.num_continued),
-            *router_families(client.replicas),
-            *image_families(images),
+            continued_family(sum(client.num_continued for client in clients)),
+            *(family for client in clients for family in router_families(client.replicas)),
+            *image_families(together(images)),
         ]
         registry.register(
             ServerCollector(
                 uses,
-                _restarts(client),
-                (client.info, stats) if stats else None,
+                _restarts(clients),
+                (_infos(clients, stats), stats) if stats else None,
                 jobs,
                 own=own,
                 observers=others,
@@ -91,21 +93,43 @@ def metrics_routes(
     return [metrics]
 
 
-async def _engine_stats(client: EngineClient) -> dict[str, EngineStats]:
-    """Return number of an engine, or "" for the only one → its statistics. Omits engines that are late."""
+def _by_label(clients: ByModel[EngineClient]) -> dict[str, EngineClient]:
+    """Return served name of each model, or "" for the only one → its client."""
+    names = clients.served_names if len(clients) > 1 else [""]
+    return dict(zip(names, clients, strict=True))
+
+
+def _infos(clients: ByModel[EngineClient], stats: Engines) -> dict[str, EngineInfo]:
+    """Return the properties of the models' engines that have answered."""
+    answered = {key.model for key in stats}
+    return {model: client.info for model, client in _by_label(clients).items() if model in answered}
+
+
+async def _all_stats(clients: ByModel[EngineClient]) -> Engines:
+    """Return the statistics of each engine. Omits engines that are late."""
+    found = await asyncio.gather(
+        *(_engine_stats(model, client) for model, client in _by_label(clients).items())
+    )
+    return {key: stats for each in found for key, stats in each.items()}
+
+
+async def _engine_stats(model: str, client: EngineClient) -> dict[EngineKey, EngineStats]:
     with contextlib.suppress(EngineError, NotReadyError, TimeoutError):
         async with asyncio.timeout(PATIENCE_S):
             if not (states := client.replicas):
-                return {"": await client.stats()}
+                return {EngineKey(model): await client.stats()}
             found = zip(states, await client.replica_stats(), strict=False)
-            return {str(state.number): stats for state, stats in found if stats is not None}
+            return {EngineKey(model, str(state.number)): stats for state, stats in found if stats is not None}
     return {}
 
 
-def _restarts(client: EngineClient) -> dict[str, int]:
-    """Return number of an engine, or "" for the only one → how often it was restarted."""
-    several = {str(state.number): state.num_restarts for state in client.replicas}
-    return several or {"": client.num_restarts}
+def _restarts(clients: ByModel[EngineClient]) -> dict[EngineKey, int]:
+    """Return how often each engine was restarted."""
+    found: dict[EngineKey, int] = {}
+    for model, client in _by_label(clients).items():
+        several = {EngineKey(model, str(state.number)): state.num_restarts for state in client.replicas}
+        found |= several or {EngineKey(model): client.num_restarts}
+    return found
 
 
 async def _batch_progress(batches: BatchService) -> BatchProgress | None:

@@ -17,14 +17,19 @@ from llmfw.api.anthropic.models import VERSION_HEADER, AnthropicModel, anthropic
 from llmfw.api.http.errors import handle
 from llmfw.api.schemas.models import ModelCard, ModelList
 from llmfw.api.services.description import ServerDescription
+from llmfw.api.text.by_model import ByModel
 from llmfw.core.base.errors import ModelNotFoundError
 from llmfw.core.interfaces.operation import describe
 
 from .respond import json_response
 
 
-def model_routes(description: ServerDescription) -> list[HTTPRouteHandler]:
-    """Return the route handlers of `/v1/models`."""
+def model_routes(models: ByModel[ServerDescription]) -> list[HTTPRouteHandler]:
+    """Return the route handlers of `/v1/models`.
+
+    Args:
+        models: descriptions of the models.
+    """
 
     @get(
         "/v1/models",
@@ -32,7 +37,7 @@ def model_routes(description: ServerDescription) -> list[HTTPRouteHandler]:
         opt=describe("List the served models.", scope="models", reply=ModelList),
     )
     async def list_models(request: Request[Any, Any, Any]) -> ASGIApp:
-        cards = description.cards()
+        cards = [card for description in models for card in description.cards()]
         if VERSION_HEADER in request.headers:
             return json_response(model_page([*map(_theirs, cards)], request.query_params))
         return json_response(ModelList(data=cards))
@@ -45,9 +50,10 @@ def model_routes(description: ServerDescription) -> list[HTTPRouteHandler]:
     async def retrieve_model(request: Request[Any, Any, Any], model_id: str) -> ASGIApp:
         # An id may contain slashes (also as %2F), so it is the rest of the path. Litestar adds a leading one.
         try:
-            card = description.card(model_id)  # a path of this machine may be a name, too
+            card = models.of(model_id).card(model_id)  # a path of this machine may be a name, too
         except ModelNotFoundError:
-            card = description.card(model_id.removeprefix("/"))
+            name = model_id.removeprefix("/")
+            card = models.of(name).card(name)
         return json_response(_theirs(card) if VERSION_HEADER in request.headers else card)
 
     return [list_models, retrieve_model]

@@ -11,15 +11,17 @@ from litestar.types import ASGIApp
 from llmfw.api.http.body import decode_native, report_ignored
 from llmfw.api.native.service import NativeService
 from llmfw.api.schemas.native import GenerateReply
+from llmfw.api.text.by_model import ByModel
 from llmfw.core.interfaces.operation import describe
 
 from .respond import answer, read_json
 
 
-def native_routes(native: NativeService, *, strict: bool = False) -> list[HTTPRouteHandler]:
+def native_routes(services: ByModel[NativeService], *, strict: bool = False) -> list[HTTPRouteHandler]:
     """Return the route handlers of `/generate`.
 
     Args:
+        services: services of the models.
         strict: whether to reject requests with fields that would be ignored.
     """
 
@@ -28,14 +30,14 @@ def native_routes(native: NativeService, *, strict: bool = False) -> list[HTTPRo
         status_code=200,
         opt=describe(
             "Generate text from a prompt (SGLang's API).",
-            body=native.body_type,
+            body=services.first.body_type,
             reply=GenerateReply,
             chunk=GenerateReply,
         ),
     )
     async def generate(request: Request[Any, Any, Any]) -> ASGIApp:
-        body, ignored = decode_native(await read_json(request), native.body_type)
-        headers = report_ignored(ignored, strict)
+        body, ignored = decode_native(await read_json(request), services.first.body_type)
+        headers, native = report_ignored(ignored, strict), services.of(body.model)
         return await answer(
             request.receive,
             native.start(body),

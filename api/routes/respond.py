@@ -12,6 +12,7 @@ from litestar.exceptions import HTTPException, InternalServerException
 from litestar.response.base import ASGIResponse
 from litestar.types import Receive
 
+from llmfw.api.background.tasks import self_cancelled
 from llmfw.api.http.body import decode_checked, report_ignored
 from llmfw.api.http.reply_encoding import encode_reply
 from llmfw.api.http.sse import EventStreamResponse
@@ -66,6 +67,11 @@ async def read_nothing(request: Request[Any, Any, Any], strict: bool) -> dict[st
     return report_ignored(sorted(decode_checked(raw, NoFields)[1]), strict)
 
 
+def model_in(request: Request[Any, Any, Any]) -> str | None:
+    """Return the model that the query of a request names, for a route that declares the parameter `model`."""
+    return request.query_params.get("model")
+
+
 def json_response(
     body: msgspec.Struct | Sequence[msgspec.Struct], headers: Mapping[str, str] | None = None
 ) -> ASGIResponse:
@@ -82,11 +88,16 @@ async def while_connected(receive: Receive, work: Coroutine[Any, Any, ResultT]) 
 
     Args:
         receive: `receive` of a request whose body has been read, so that its next message is the disconnect.
+
+    Raises:
+        SelfCancelledError: the code of the coroutine, such as a plugin's parser, has cancelled its own task.
     """
     working = asyncio.create_task(work)
     going = asyncio.ensure_future(receive())
     try:
         await asyncio.wait({working, going}, return_when=asyncio.FIRST_COMPLETED)
+        if working.cancelled():
+            raise self_cancelled()
         if working.done():
             return working.result()
         raise HTTPException("the client closed the request", status_code=CLIENT_CLOSED_REQUEST)

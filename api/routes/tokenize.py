@@ -16,16 +16,20 @@ from llmfw.api.schemas.tokenize import (
     TokenizeRequest,
     TokenizerInfo,
 )
+from llmfw.api.text.by_model import ByModel
 from llmfw.api.tokenize.tokenization import TokenizationService
 from llmfw.core.interfaces.operation import describe
 
-from .respond import json_response, read_json, while_connected
+from .respond import json_response, model_in, read_json, while_connected
 
 
-def tokenize_routes(service: TokenizationService, *, strict: bool = False) -> list[HTTPRouteHandler]:
+def tokenize_routes(
+    services: ByModel[TokenizationService], *, strict: bool = False
+) -> list[HTTPRouteHandler]:
     """Return the route handlers of `/v1/tokenize`, `/v1/detokenize` and `/v1/tokenizer_info`.
 
     Args:
+        services: services of the models.
         strict: whether to reject requests with fields that would be ignored.
     """
 
@@ -37,6 +41,7 @@ def tokenize_routes(service: TokenizationService, *, strict: bool = False) -> li
     async def tokenize(request: Request[Any, Any, Any]) -> ASGIApp:
         body, ignored = decode_checked(await read_json(request), TokenizeRequest)
         headers = report_ignored(ignored, strict)
+        service = services.of(body.model)
         return json_response(await while_connected(request.receive, service.tokenize(body)), headers)
 
     @post(
@@ -47,13 +52,19 @@ def tokenize_routes(service: TokenizationService, *, strict: bool = False) -> li
     async def detokenize(request: Request[Any, Any, Any]) -> ASGIApp:
         body, ignored = decode_checked(await read_json(request), DetokenizeRequest)
         headers = report_ignored(ignored, strict)
+        service = services.of(body.model)
         return json_response(await while_connected(request.receive, service.detokenize(body)), headers)
 
     @get(
         ["/v1/tokenizer_info", "/tokenizer_info"],
-        opt=describe("Return the tokenizer's special tokens.", scope="tokenize", reply=TokenizerInfo),
+        opt=describe(
+            "Return the tokenizer's special tokens.",
+            scope="tokenize",
+            reply=TokenizerInfo,
+            query={"model": str},
+        ),
     )
-    async def tokenizer_info() -> ASGIApp:
-        return json_response(service.info())
+    async def tokenizer_info(request: Request[Any, Any, Any]) -> ASGIApp:
+        return json_response(services.of(model_in(request)).info())
 
     return [tokenize, detokenize, tokenizer_info]

@@ -59,6 +59,7 @@ class GenerateRequest(Body, kw_only=True):
     `sampling_params` and `rid` may be lists with one item per prompt, and `token_ids_logprob` a list of lists.
     """
 
+    model: str | None = None
     text: str | list[str] | None = None
     input_ids: list[SmallInt | list[SmallInt]] | None = None
     sampling_params: NativeSampling | list[NativeSampling] | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,10 +28,12 @@ class Given:
         model: the model's name or path as the user gave it; None: as in the config.
         derived: fields of the configs that the user did not set, and that were set from the model or at
             random.
+        further: further models, as NAME=PATH.
     """
 
     model: str | None = None
     derived: frozenset[str] = frozenset()
+    further: tuple[str, ...] = ()
 
 
 def settings_line(engine: EngineConfig, server: ServerConfig, given: Given) -> str:
@@ -41,6 +44,8 @@ def settings_line(engine: EngineConfig, server: ServerConfig, given: Given) -> s
     found = {name: value for name, value in found.items() if name not in given.derived}
     if given.model is not None:
         found["model"] = given.model
+    if given.further:
+        found["further_models"] = given.further
     found |= {name: "***" for name in _KEYS if name in found}
     if "options" in found:
         found["options"] = {
@@ -55,13 +60,13 @@ def _default_of(field: msgspec.structs.FieldInfo) -> Any:
     return field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory()
 
 
-def ready_text(url: str, model: str, *, task: str, is_chat: bool, needs_key: bool) -> str:
-    """Return the log text of a server that is ready: its URL, the model, and a curl command to try it.
+def ready_text(url: str, models: Sequence[str], *, task: str, is_chat: bool, needs_key: bool) -> str:
+    """Return the log text of a server that is ready: its URL, the models, and a curl command to try the first.
 
     Args:
         url: URL of the socket.
-        model: served name of the model.
-        task: task of the engine: "generate", "embed" or "classify".
+        models: served names of the models.
+        task: task of the first model's engine: "generate", "embed" or "classify".
         is_chat: whether there is a chat template.
         needs_key: whether clients must send an API key; the command then reads it from the environment.
     """
@@ -76,9 +81,11 @@ def ready_text(url: str, model: str, *, task: str, is_chat: bool, needs_key: boo
     headers = "-H 'Content-Type: application/json'"
     if needs_key:
         headers += ' -H "Authorization: Bearer $LLMFW_API_KEY"'
-    data = shlex.quote(msgspec.json.encode({"model": model} | body).decode())
+    data = shlex.quote(msgspec.json.encode({"model": models[0]} | body).decode())
     command = f"curl {to_socket}{shlex.quote(f'{url}/v1/{path}')} {headers} -d {data}"
-    return f"Model {model!r} is ready {where}. Try it:\n{command}"
+    if len(models) > 1:
+        return f"Models {', '.join(map(repr, models))} are ready {where}. Try {models[0]!r}:\n{command}"
+    return f"Model {models[0]!r} is ready {where}. Try it:\n{command}"
 
 
 def _example(task: str, is_chat: bool) -> tuple[str, dict[str, Any]]:

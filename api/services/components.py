@@ -33,9 +33,9 @@ from llmfw.core.plugin.guard import guarded
 from llmfw.core.plugin.media_choice import media_processor_entry
 from llmfw.core.plugin.registry import Registry
 
+from .model_components import ModelComponents
 from .option_checks import check_grammar_options, default_template, find_parser
 from .request_fields import build_request_fields
-from .services import ModelComponents
 
 ParserKind = tuple[str, type, tuple[Any, ...]]
 """A kind of parser: its name, its interface, and arguments with which any parser of the kind is built."""

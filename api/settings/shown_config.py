@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import click
@@ -13,6 +13,7 @@ from click.core import ParameterSource
 from llmfw.core.base.secret_name import is_secret_option
 
 from .component_options import OPTIONS, ComponentOption, table_of
+from .models import ModelChoice
 from .option import SettingOption
 
 _PASSWORD = re.compile(r"://[^:@/?\s]*:[^@\s]*@")
@@ -20,24 +21,29 @@ _PASSWORD = re.compile(r"://[^:@/?\s]*:[^@\s]*@")
 _COMMAND_LINE = "command line"
 
 
-def shown_config(ctx: click.Context, model: str) -> str:
+def shown_config(ctx: click.Context, models: Sequence[ModelChoice]) -> str:
     """Return the settings of a parsed command line in TOML.
 
     Leaves out API keys, and component options that are secrets by their name or contain a URL with a password.
 
     Args:
-        model: name of the model, from the argument or the option.
+        models: the models, from the argument and the option.
     """
-    return "".join(f"{line}\n" for line in _lines(ctx, model))
+    return "".join(f"{line}\n" for line in _lines(ctx, models))
 
 
-def _lines(ctx: click.Context, model: str) -> Iterator[str]:
+def _lines(ctx: click.Context, models: Sequence[ModelChoice]) -> Iterator[str]:
     yield "# The settings of `llmfw serve`, and where each is from. Lines that start with # are not set."
     for option in ctx.command.params:
         if isinstance(option, SettingOption) and not option.setting.is_local:
             if option.name == "model_option":
                 is_argument = ctx.params["model"] is not None
-                yield _line("model", model, _COMMAND_LINE if is_argument else _source(option, ctx))
+                shown = [f"{each.name}={each.path}" if each.name else each.path for each in models]
+                yield _line(
+                    "model",
+                    shown if len(shown) > 1 else shown[0],
+                    _COMMAND_LINE if is_argument else _source(option, ctx),
+                )
             else:
                 yield _setting(option, ctx)
     found: dict[str, list[ComponentOption]] = {}

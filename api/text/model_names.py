@@ -33,6 +33,11 @@ class ModelNames:
         """Names of the adapters that take requests, ascending."""
         return tuple(sorted(self._adapters))
 
+    @property
+    def shown(self) -> str:
+        """The names of the model and its adapters, for messages."""
+        return ", ".join(map(repr, (self.served_name, *self.adapters)))
+
     def update(self, adapters: Iterable[AdapterInfo]) -> None:
         """Take over the engine's list of adapters."""
         self._adapters = {each.name: each for each in adapters if each.state == "ready"}
@@ -58,7 +63,7 @@ class ModelNames:
             return ""
         adapter = self._adapter_in(model)
         if adapter is None:
-            raise ModelNotFoundError(f"there is no model {model!r}; this server has {self._all()}")
+            raise ModelNotFoundError(f"there is no model {model!r}; this server has {self.shown}")
         return adapter
 
     def digest(self, adapter: str) -> str | None:
@@ -83,6 +88,3 @@ class ModelNames:
             if adapter in self._adapters and self.is_base(base):
                 return adapter
         return None
-
-    def _all(self) -> str:
-        return ", ".join(map(repr, (self.served_name, *self.adapters)))

@@ -39,3 +39,8 @@ class Histogram(msgspec.Struct, array_like=True):
         """Count a duration."""
         self.counts[bisect_left(self.bounds, seconds)] += 1
         self.seconds += seconds
+
+    def add_all(self, other: Histogram) -> None:
+        """Count the durations of another histogram with the same bounds."""
+        self.counts = [own + theirs for own, theirs in zip(self.counts, other.counts, strict=True)]
+        self.seconds += other.seconds

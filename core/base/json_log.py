@@ -29,7 +29,7 @@ class JSONFormatter(logging.Formatter):
     logger     name of the logger
     pid        id of the process
     message    the message; texts that are longer than `log.MAX_TEXT` lack their middle
-    engine     number of the engine that logs; only if the server has several
+    engine     number or model of the engine that logs; only if the server has several
     traceback  the traceback of an exception; only if there is one
     and the members of `with_fields`
     """

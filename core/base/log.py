@@ -29,7 +29,7 @@ MAX_TEXT = 65_536
 
 
 ENGINE = "llmfw_engine"
-"""Name of a record's attribute with the number of the engine that logs, if the server has several."""
+"""Name of a record's attribute with the number or the model of the engine that logs, if the server has several."""
 
 
 class LineHandler(logging.StreamHandler[TextIO]):
@@ -86,7 +86,8 @@ class LogTarget:
         form: "text" or "json" (see `json_log`).
         path: path of the log file; None: stderr.
         also: further handlers of llmfw's own lines, which are not those of each HTTP request.
-        engine: number of the engine that this process is, for its lines; None: the server has one engine.
+        engine: number or model of the engine that this process is, for its lines; None: the server has one
+            engine.
 
     Raises:
         ConfigError: the file cannot be written.
@@ -97,7 +98,7 @@ class LogTarget:
         form: str = "text",
         path: str | None = None,
         also: Sequence[logging.Handler] = (),
-        engine: int | None = None,
+        engine: int | str | None = None,
     ) -> None:
         self._is_json = form == "json"
         self._engine = engine

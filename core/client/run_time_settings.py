@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable
 
-from llmfw.core.base.control import Answer, Command, PinPrefix, SetLogLevel, SetPolicy
+from llmfw.core.base.control import Answer, Command, LogLevelInfo, PinPrefix, SetLogLevel, SetPolicy
 
 from .adapter_memory import AdapterMemory
 from .policy_memory import PolicyMemory
@@ -32,6 +32,13 @@ class RunTimeSettings:
             self._policy.remember(command)
         elif isinstance(command, SetLogLevel):
             self._log_level = command
+
+    def put_off(self, command: Command) -> Answer | None:
+        """Answer a command that an engine can carry out when it starts; None: the command needs a running engine."""
+        if not isinstance(command, SetLogLevel):
+            return None
+        self.remember(command)
+        return LogLevelInfo(command.level)
 
     def note(self, command: Command, answer: Answer) -> None:
         """Remember the settings that a command has changed on an engine."""

@@ -171,6 +171,8 @@ class SupervisedEngineClient(LaunchedEngineClient):
                 return await (self._wake() if isinstance(command, Wake) else self._fall_asleep(command))
         if isinstance(command, ReplicaCommand):
             raise one_engine()
+        if not (self.is_usable or self._failure) and (answer := self._settings.put_off(command)):
+            return answer
         answer = await self._life_now().control(command)
         self._settings.note(command, answer)
         return answer
@@ -232,8 +234,7 @@ class SupervisedEngineClient(LaunchedEngineClient):
                 try:
                     async with contextlib.aclosing(life.events(in_time(rest, begun_at))) as events:
                         async for event in events:
-                            if has_tokens and event.token_ids and event.finish_reason is None:
-                                # Most events take this branch, so keep it cheap: it runs once per token.
+                            if has_tokens and event.token_ids and event.finish_reason is None:  # most events
                                 if watch is not None:
                                     watch.num_tokens += len(event.token_ids)
                                 progress.note(event)
@@ -394,6 +395,5 @@ class SupervisedEngineClient(LaunchedEngineClient):
             self._lost.set()
 
     def _fail(self, reason: str) -> None:
-        if self._failure is None:
-            self._failure = reason
+        self._failure = self._failure or reason
         self._wait.end()

@@ -204,6 +204,17 @@ class RouteServices(ABC):
     def has_chat_template(self) -> bool:
         """Whether the model has a chat template, which `render` needs."""
 
+    def for_model(self, model: str | None) -> RouteServices:
+        """Return the services of the model that a request names; None: of the server's first model.
+
+        `state["services"]` itself has those of the first model.
+
+        Raises:
+            ModelNotFoundError: the server does not serve this model.
+        """
+        self.check_model(model)
+        return self
+
     @abstractmethod
     def check_model(self, model: str | None) -> None:
         """Check the model that a request names; None: any.

@@ -12,6 +12,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from llmfw.core.base.engine_info import EngineInfo
+
 BodyT = TypeVar("BodyT", bound=msgspec.Struct)
 ResultT = TypeVar("ResultT")
 
@@ -26,6 +28,7 @@ class ServedModel(msgspec.Struct, frozen=True, kw_only=True):
         capabilities: abilities of the model: "completion", "embedding" or "classification", and any of
             "tools", "thinking" and "insert" (filling in text before a suffix).
         adapters: names of the model's adapters. A request may name an adapter in place of the model.
+        info: description of the model's engine; None: unknown.
     """
 
     name: str
@@ -33,6 +36,7 @@ class ServedModel(msgspec.Struct, frozen=True, kw_only=True):
     template: str
     capabilities: frozenset[str]
     adapters: tuple[str, ...] = ()
+    info: EngineInfo | None = None
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,7 +67,20 @@ class ServerAPI(ABC):
     @property
     @abstractmethod
     def model(self) -> ServedModel:
-        """The server's model."""
+        """The server's model, or its first one."""
+
+    @property
+    def models(self) -> Sequence[ServedModel]:
+        """All models of the server, the first one first."""
+        return (self.model,)
+
+    def model_named(self, model: str | None) -> ServedModel:
+        """Return the model that a request names; None: the server's first model.
+
+        Raises:
+            ModelNotFoundError: the server does not serve this model.
+        """
+        return self.model
 
     @abstractmethod
     async def read(self, request: Any, kind: type[BodyT]) -> tuple[BodyT, list[str]]:

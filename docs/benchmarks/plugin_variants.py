@@ -17,11 +17,13 @@ from llmfw.api.access.keyring import Keyring
 from llmfw.api.app.app import create_app
 from llmfw.api.app.controls import ServerControls
 from llmfw.api.app.extensions import Extensions
+from llmfw.api.app.launched_models import LaunchedModel, LaunchedModels, ModelSettings
 from llmfw.api.app.listen import bind, url_of
 from llmfw.api.app.serving import Server, Startable
 from llmfw.api.lifecycle.drain import Drain
 from llmfw.api.services.components import start_engine
 from llmfw.api.services.middleware import build_middleware
+from llmfw.api.services.model_services import StartedModel
 from llmfw.api.services.observing import observing
 from llmfw.api.services.stores import open_stores
 from llmfw.core.base.config import EngineConfig, ServerConfig
@@ -97,9 +99,11 @@ async def _serving(
         components = await start_engine(client, EngineConfig(model=str(model)), config, plugins.registry)
         middleware = build_middleware(config, plugins.registry)
         extensions = Extensions(middleware=middleware, observers=observers, ledger=plugins.registry.ledger)
-        app = create_app(client, components, stores, config, extensions, controls)
+        settings = ModelSettings(EngineConfig(model=str(model)), config)
+        models = LaunchedModels([LaunchedModel(settings, client)])
+        app = create_app([StartedModel(client, components, config)], stores, config, extensions, controls)
         sock = bind("127.0.0.1", 0)
-        server = _QuietServer(Startable(app), config, client, url_of(sock), "", controls)
+        server = _QuietServer(Startable(app), config, models, url_of(sock), "", controls)
         running = asyncio.create_task(server.serve([sock]))
         while not server.started:
             await asyncio.sleep(0.01)

@@ -19,7 +19,7 @@ from llmfw.core import RequestError, ServerAPI, describe
 from .bodies import AnswerBody, ChatBody, EmbedBody, EmbeddingsBody, GenerateBody
 from .errors import OLLAMA_HANDLERS
 from .lines import begin
-from .names import name_in
+from .names import model_in
 from .reply import Json, Piece, ReplyReader, chat_fields, generate_fields, head, joined
 from .requests import Inner, inner_chat, inner_generate, ollama_error
 
@@ -38,20 +38,20 @@ class Answers(Controller):
         """Answer a chat."""
         api: ServerAPI = state["api"]
         body, ignored = await api.read(request, ChatBody)
-        name_in(body.model, api.model)
+        named = model_in(body.model, api.models)
         if not body.messages:
             return _loaded(api, body, ignored, chat_fields)
-        return await _answer(api, request, body, inner_chat(body, api.model), ignored, chat_fields)
+        return await _answer(api, request, body, inner_chat(body, *named), ignored, chat_fields)
 
     @post("/api/generate", status_code=200, opt=describe("Continue or answer a prompt.", scope="generate"))
     async def generate(self, request: HTTPRequest, state: State) -> ASGIApp:
         """Continue or answer a prompt."""
         api: ServerAPI = state["api"]
         body, ignored = await api.read(request, GenerateBody)
-        name_in(body.model, api.model)
+        named = model_in(body.model, api.models)
         if not body.prompt and not body.suffix:
             return _loaded(api, body, ignored, generate_fields)
-        return await _answer(api, request, body, inner_generate(body, api.model), ignored, generate_fields)
+        return await _answer(api, request, body, inner_generate(body, *named), ignored, generate_fields)
 
     @post(
         "/api/embed",
@@ -63,12 +63,12 @@ class Answers(Controller):
         started = time.perf_counter_ns()
         api: ServerAPI = state["api"]
         body, ignored = await api.read(request, EmbedBody)
-        name_in(body.model, api.model)
+        name, _ = model_in(body.model, api.models)
         headers = api.report(ignored)
         vectors: list[list[float]] = []
         count = 0
         if body.input:
-            vectors, count = await _embed(api, request, {"input": body.input}, {})
+            vectors, count = await _embed(api, request, {"model": name, "input": body.input}, {})
             vectors = [_cut(vector, body.dimensions) for vector in vectors]
         reply = {
             "model": body.model,
@@ -88,11 +88,13 @@ class Answers(Controller):
         """Embed one text, in the form of older clients. Returns the model's vector as it is."""
         api: ServerAPI = state["api"]
         body, ignored = await api.read(request, EmbeddingsBody)
-        name_in(body.model, api.model)
+        name, _ = model_in(body.model, api.models)
         headers = api.report(ignored)
         vectors: list[list[float]] = [[]]
         if body.prompt:
-            vectors, _ = await _embed(api, request, {"input": body.prompt}, {"input": "prompt"})
+            vectors, _ = await _embed(
+                api, request, {"model": name, "input": body.prompt}, {"input": "prompt"}
+            )
         return _json({"embedding": vectors[0]}, headers)
 
 

@@ -10,11 +10,11 @@ from typing import Any
 from litestar import Controller, Request, delete, get, head, post
 from litestar.datastructures import State
 
-from llmfw.core import EngineClient, EngineInfo, RequestError, ServerAPI, describe
+from llmfw.core import EngineClient, EngineInfo, RequestError, ServedModel, ServerAPI, describe
 
 from .bodies import ShowBody
 from .errors import OLLAMA_HANDLERS
-from .names import name_in, tagged
+from .names import model_in, tagged
 from .reply import Json, timestamp
 
 VERSION = "0.13.0"
@@ -28,7 +28,7 @@ NEVER = "2200-01-01T00:00:00Z"
 
 
 class Models(Controller):
-    """Ollama's routes about models. The server has one model, and its adapters."""
+    """Ollama's routes about models. The server has models, and their adapters."""
 
     exception_handlers = OLLAMA_HANDLERS
 
@@ -46,41 +46,39 @@ class Models(Controller):
         """Return the version of Ollama's API."""
         return {"version": VERSION}
 
-    @get("/api/tags", opt=describe("List the server's model and its adapters.", scope="models"))
+    @get("/api/tags", opt=describe("List the server's models and their adapters.", scope="models"))
     async def list_models(self, state: State) -> Json:
-        """List the server's model and its adapters."""
+        """List the server's models and their adapters."""
         modified = {"modified_at": _created(state["api"])}
-        return {"models": [{**card, **modified} for card in _cards(state)]}
+        return {"models": [{**card, **modified} for _, card in _cards(state)]}
 
     @get(
         "/api/ps",
-        opt=describe("List the loaded models: always the server's model and its adapters.", scope="models"),
+        opt=describe(
+            "List the loaded models: always the server's models and their adapters.", scope="models"
+        ),
     )
     async def list_running(self, state: State) -> Json:
-        """List the loaded models: always the server's model and its adapters."""
-        client: EngineClient = state["client"]
-        cards = _cards(state)
-        vram = cards[0]["size"] if client.info.device.startswith("cuda") else 0
-        memory = {"expires_at": NEVER, "size_vram": vram, "context_length": client.info.max_model_len}
-        return {"models": [{**card, **memory} for card in cards]}
+        """List the loaded models: always the server's models and their adapters."""
+        return {"models": [{**card, **_memory(card, info)} for info, card in _cards(state)]}
 
     @post("/api/show", status_code=200, opt=describe("Describe the model.", scope="models"))
     async def show(self, request: Request[Any, Any, Any], state: State) -> Json:
         """Describe the model."""
         api: ServerAPI = state["api"]
-        client: EngineClient = state["client"]
         body, _ = await api.read(request, ShowBody)
         name = body.model or body.name
         if not name:
             raise RequestError("model is missing; it is required", param="model")
-        named = name_in(name, api.model)
+        named, model = model_in(name, api.models)
+        info = _info_of(model, state)
         return {
             "modelfile": f"FROM {named}\n",
             "parameters": "",
-            "template": api.model.template,
-            "details": _details(client.info),
-            "model_info": _model_info(client.info),
-            "capabilities": sorted(api.model.capabilities),
+            "template": model.template,
+            "details": _details(info),
+            "model_info": _model_info(info),
+            "capabilities": sorted(model.capabilities),
             "modified_at": _created(api),
         }
 
@@ -100,17 +98,36 @@ class Models(Controller):
 
 
 def _refuse(request: Request[Any, Any, Any], state: State) -> None:
-    name = state["api"].model.name
+    names = ", ".join(repr(model.name) for model in state["api"].models)
     raise RequestError(
-        f"{request.url.path} is not supported: this server has the model {name!r} and changes none; "
+        f"{request.url.path} is not supported: this server has {names} and changes no model; "
         "start another server by `llmfw serve NAME`, which downloads the model if needed",
         code="unsupported_operation",
     )
 
 
-def _cards(state: State) -> list[Json]:
-    """Return the entries of the model and of its adapters as /api/tags and /api/ps list them."""
-    model, info = state["api"].model, state["client"].info
+def _info_of(model: ServedModel, state: State) -> EngineInfo:
+    client: EngineClient = state["client"]
+    return model.info or client.info
+
+
+def _memory(card: Json, info: EngineInfo) -> Json:
+    """Return the members that /api/ps has in addition to those of /api/tags."""
+    vram = card["size"] if info.device.startswith("cuda") else 0
+    return {"expires_at": NEVER, "size_vram": vram, "context_length": info.max_model_len}
+
+
+def _cards(state: State) -> list[tuple[EngineInfo, Json]]:
+    """Return the entries of all models and adapters as /api/tags and /api/ps list them, each with its engine."""
+    return [
+        (info, card)
+        for model in state["api"].models
+        for info in [_info_of(model, state)]
+        for card in _cards_of(model, info)
+    ]
+
+
+def _cards_of(model: ServedModel, info: EngineInfo) -> list[Json]:
     size = _size(info.model)
     return [
         {

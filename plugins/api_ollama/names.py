@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from llmfw.core import ModelNotFoundError, ServedModel
 
 LATEST = ":latest"
@@ -12,14 +14,15 @@ def tagged(served: str) -> str:
     return served if ":" in served.rpartition("/")[2] else served + LATEST
 
 
-def name_in(given: str, model: ServedModel) -> str:
-    """Return the name of the model or adapter that `given` means.
+def model_in(given: str, models: Sequence[ServedModel]) -> tuple[str, ServedModel]:
+    """Return the name of the model or adapter that `given` means, and the model.
 
     Raises:
         ModelNotFoundError: the server has no such model or adapter.
     """
-    for name in (model.name, *model.adapters):
+    names = [(name, model) for model in models for name in (model.name, *model.adapters)]
+    for name, model in names:
         if given in (name, tagged(name)):
-            return name
-    listed = ", ".join(map(repr, (model.name, *model.adapters)))
+            return name, model
+    listed = ", ".join(repr(name) for name, _ in names)
     raise ModelNotFoundError(f"model {given!r:.300} not found; this server has {listed}")

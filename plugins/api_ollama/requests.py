@@ -8,7 +8,6 @@ from llmfw.core import RequestError, ServedModel
 
 from .bodies import AnswerBody, ChatBody, GenerateBody
 from .messages import chat_messages, continues, refuse_images
-from .names import name_in
 from .options import NAMES, sampling_of
 
 CHAT, COMPLETION = "/v1/chat/completions", "/v1/completions"
@@ -37,15 +36,18 @@ class Inner(NamedTuple):
     names: dict[str, str]
 
 
-def inner_chat(body: ChatBody, model: ServedModel) -> Inner:
+def inner_chat(body: ChatBody, name: str, model: ServedModel) -> Inner:
     """Convert a request of /api/chat that has messages.
+
+    Args:
+        name: name of the model, or of its adapter.
 
     Raises:
         RequestError: a field is wrong or not supported; the message names the field.
     """
     ignored: list[str] = []
     given = body.messages or []
-    fields = _common(body, model, ignored) | _thinking(body, model, ignored) | _logprobs(body, ignored)
+    fields = _common(body, name, ignored) | _thinking(body, model, ignored) | _logprobs(body, ignored)
     fields["messages"] = chat_messages(given)
     if continues(given):
         fields |= {"continue_final_message": True, "add_generation_prompt": False}
@@ -54,8 +56,11 @@ def inner_chat(body: ChatBody, model: ServedModel) -> Inner:
     return Inner(CHAT, fields, ignored, _NAMES)
 
 
-def inner_generate(body: GenerateBody, model: ServedModel) -> Inner:
+def inner_generate(body: GenerateBody, name: str, model: ServedModel) -> Inner:
     """Convert a request of /api/generate that has a prompt or a suffix.
+
+    Args:
+        name: name of the model, or of its adapter.
 
     Raises:
         RequestError: a field is wrong or not supported; the message names the field.
@@ -65,14 +70,14 @@ def inner_generate(body: GenerateBody, model: ServedModel) -> Inner:
     if body.context:
         _refuse("context", f"{len(body.context)} tokens", "send the conversation as messages to /api/chat")
     if body.raw or body.suffix:
-        return _completion(body, model, ignored)
-    fields = _common(body, model, ignored) | _thinking(body, model, ignored) | _logprobs(body, ignored)
+        return _completion(body, name, ignored)
+    fields = _common(body, name, ignored) | _thinking(body, model, ignored) | _logprobs(body, ignored)
     system = [{"role": "system", "content": body.system}] if body.system else []
     fields["messages"] = [*system, {"role": "user", "content": body.prompt}]
     return Inner(CHAT, fields, ignored, {**_NAMES, f"messages[{len(system)}]": "prompt"})
 
 
-def _completion(body: GenerateBody, model: ServedModel, ignored: list[str]) -> Inner:
+def _completion(body: GenerateBody, name: str, ignored: list[str]) -> Inner:
     """Convert a request whose prompt is not rendered by a chat template."""
     mode = "raw" if body.raw else "suffix"
     if body.system:
@@ -87,7 +92,7 @@ def _completion(body: GenerateBody, model: ServedModel, ignored: list[str]) -> I
         ignored.append("top_logprobs")
     if body.think is not None:
         ignored.append("think")
-    fields = _common(body, model, ignored)
+    fields = _common(body, name, ignored)
     fields["prompt"] = body.prompt
     if body.suffix:
         fields["suffix"] = body.suffix
@@ -103,14 +108,14 @@ def ollama_error(error: RequestError, names: dict[str, str]) -> RequestError:
     return error
 
 
-def _common(body: AnswerBody, model: ServedModel, ignored: list[str]) -> dict[str, Any]:
+def _common(body: AnswerBody, name: str, ignored: list[str]) -> dict[str, Any]:
     if body.template:
         _refuse("template", repr(body.template[:100]), "the server's template is chosen by --chat-template")
     if body.render_only:
         _refuse("_debug_render_only", "true", "this server shows no rendered prompt: leave it out")
     if body.keep_alive is not None:
         ignored.append("keep_alive")  # the model stays loaded
-    fields = {"model": name_in(body.model, model)} | sampling_of(body.options, ignored)
+    fields = {"model": name} | sampling_of(body.options, ignored)
     if isinstance(body.format, dict):
         schema = {"name": "output", "schema": body.format, "strict": True}
         fields["response_format"] = {"type": "json_schema", "json_schema": schema}

@@ -35,8 +35,8 @@ REFUSED = {
 async def classify(request: Request[Any, Any, Any], state: State) -> ASGIApp:
     """Score each text for each label of the model or of the request."""
     api: ServerAPI = state["api"]
-    services: RouteServices = state["services"]
     body, ignored = await api.read(request, ClassifyBody)
+    services: RouteServices = state["services"].for_model(body.model)
     by_head = method_of(services) == CROSS_ENCODER
     user = ["user"] if body.user is not None and method_of(services) != EMBEDDINGS else []
     headers = api.report([*ignored, *user])
@@ -53,7 +53,7 @@ async def classify(request: Request[Any, Any, Any], state: State) -> ASGIApp:
             reply = await _by_embeddings(api, request, body, labels, texts, names)
         else:
             reply = await api.while_connected(request, _by_logprobs(services, body, labels, texts, names))
-    reply.model = api.model.name
+    reply.model = api.model_named(body.model).name
     return json_reply(reply, headers)
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any
 
+import msgspec
 from litestar import Request, post
 from litestar.datastructures import State
 from litestar.types import ASGIApp
@@ -29,9 +30,15 @@ async def invoke(request: Request[Any, Any, Any], state: State) -> ASGIApp:
     api: ServerAPI = state["api"]
     body = await api.read_object(request)
     given = [name for name, value in body.items() if bytes(value).strip() != b"null"]
-    path = path_of(given, embeds="embedding" in api.model.capabilities)
+    path = path_of(given, embeds="embedding" in api.model_named(_model_of(body)).capabilities)
     response: ASGIApp = await api.forward(request, path, body)
     return response
+
+
+def _model_of(body: Mapping[str, msgspec.Raw]) -> str | None:
+    """Return the model that a body names. The route that gets the body reports a name that is no text."""
+    found = msgspec.json.decode(body["model"]) if "model" in body else None
+    return found if isinstance(found, str) else None
 
 
 def path_of(names: Collection[str], *, embeds: bool) -> str:

@@ -50,7 +50,7 @@ class Similarity(Controller):
         """Compare one text with each text of a list, or two lists of texts pair by pair."""
         api: ServerAPI = state["api"]
         body, ignored = await api.read(request, ScoreBody)
-        services: RouteServices = state["services"]
+        services: RouteServices = state["services"].for_model(body.model)
         headers = api.report([*ignored, *without_effect(body, method_of(services))])
         refuse_given(body, SCORE_REFUSED)
         name_1, name_2 = _pair_of(body)
@@ -66,7 +66,7 @@ class Similarity(Controller):
         reply = ScoreReply(
             id=f"score-{uuid.uuid4().hex}",
             created=int(time.time()),
-            model=api.model.name,
+            model=api.model_named(body.model).name,
             data=[Score(index=index, score=score) for index, score in enumerate(found.scores)],
             usage=found.usage,
             method=found.method,
@@ -84,7 +84,7 @@ class Similarity(Controller):
         """Order documents by their relevance for the query."""
         api: ServerAPI = state["api"]
         body, ignored = await api.read(request, RerankBody)
-        services: RouteServices = state["services"]
+        services: RouteServices = state["services"].for_model(body.model)
         headers = api.report([*ignored, *without_effect(body, method_of(services))])
         refuse_given(body, REFUSED)
         if body.top_n is not None and body.top_n < 0:
@@ -101,7 +101,7 @@ class Similarity(Controller):
                 each.document = Document(texts[each.index])
         reply = RerankReply(
             id=f"rerank-{uuid.uuid4().hex}",
-            model=api.model.name,
+            model=api.model_named(body.model).name,
             usage=found.usage,
             results=results,
             method=found.method,

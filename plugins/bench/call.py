@@ -6,6 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import click
+import msgspec
+
 from llmfw.core.terminal.tables import print_table
 
 from . import comparison, report
@@ -41,6 +44,8 @@ def call(files: Files, options: dict[str, Any]) -> None:
     Raises:
         BenchError: nothing could be measured, a file cannot be used, or requests failed (raised last).
     """
+    if files.baseline and options["as_json"]:
+        raise BenchError("--json prints results, not a comparison: leave it or --baseline out")
     if files.plot:
         check_plot(files.plot)
     before = read_results(files.baseline, "--baseline") if files.baseline else None
@@ -52,8 +57,11 @@ def call(files: Files, options: dict[str, Any]) -> None:
         results = measure(_settings(**options))
         if files.output:
             write_results(files.output, results)
-    if files.results or not options["as_json"]:
+    if not options["as_json"]:
         _show(results, before)
+    elif files.results:
+        for result in results:
+            click.echo(msgspec.json.encode(result))
     if files.plot:
         plot(results, files.plot)
     if not files.results:

@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from llmfw.core.base.unreadable import unreadable
+from llmfw.core.terminal.finite_range import FiniteRange
 
 from .workloads import ALL, WORKLOADS
 
@@ -43,6 +45,21 @@ def _no_num_prompts(ctx: click.Context, param: click.Parameter, value: str | Non
         )
 
 
+_OF_FILES = ("results", "baseline", "plot", "as_json")
+"""Parameters that --results goes with: it shows results, and measures nothing."""
+
+
+def _refuse_measuring() -> None:
+    """Refuse options of a measurement, which --results would leave without effect."""
+    ctx = click.get_current_context()
+    for param in ctx.command.params:
+        given = ctx.get_parameter_source(str(param.name)) is ParameterSource.COMMANDLINE
+        if given and param.name not in _OF_FILES:
+            raise click.UsageError(
+                f"--results measures nothing, so {param.opts[0]} has no effect; leave one of them out"
+            )
+
+
 @click.command(epilog=_epilog(), short_help="Measure an OpenAI-compatible server under a fixed workload.")
 @click.option(
     "--url",
@@ -60,7 +77,7 @@ def _no_num_prompts(ctx: click.Context, param: click.Parameter, value: str | Non
     "--rate",
     "--request-rate",
     "rates",
-    type=click.FloatRange(min=0, min_open=True),
+    type=FiniteRange(min=0, min_open=True),
     multiple=True,
     metavar="N",
     help="Send N requests a second at random times, whether or not earlier ones have been answered; repeat it for "
@@ -68,7 +85,7 @@ def _no_num_prompts(ctx: click.Context, param: click.Parameter, value: str | Non
 )
 @click.option(
     "--duration",
-    type=click.FloatRange(min=0, min_open=True),
+    type=FiniteRange(min=0, min_open=True),
     metavar="SECONDS",
     help="Send requests for this long, with --rate or --trace.  [default: 60; all of a trace]",
 )
@@ -112,7 +129,7 @@ def _no_num_prompts(ctx: click.Context, param: click.Parameter, value: str | Non
 )
 @click.option(
     "--scale",
-    type=click.FloatRange(min=0, min_open=True),
+    type=FiniteRange(min=0, min_open=True),
     default=1.0,
     show_default=True,
     metavar="FACTOR",
@@ -145,7 +162,7 @@ def _no_num_prompts(ctx: click.Context, param: click.Parameter, value: str | Non
 )
 @click.option(
     "--timeout",
-    type=click.FloatRange(min=0, min_open=True),
+    type=FiniteRange(min=0, min_open=True),
     default=600.0,
     show_default=True,
     metavar="SECONDS",
@@ -190,4 +207,6 @@ def bench(
     """
     from .call import Files, call
 
+    if results is not None:
+        _refuse_measuring()
     call(Files(output, results, baseline, plot), settings)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -19,22 +20,34 @@ class _Results(msgspec.Struct):
 
 
 def check_output(path: Path) -> None:
-    """Raise BenchError if no file can be written there. Call this before a long run."""
+    """Raise BenchError if no file can be written there. Call this before a long run. Leaves no new file behind."""
+    is_new = not path.exists()
     try:
         with path.open("ab"):
             pass
+        if is_new:
+            path.unlink()
     except OSError as error:
         raise BenchError(f"--output {path} cannot be written: {error.strerror}") from error
 
 
 def write_results(path: Path, results: list[Figures]) -> None:
-    """Write results to a file, and replace its content.
+    """Write results to a file, and replace its content, which stays if the new one cannot be written as a whole.
 
     Raises:
         BenchError: the file cannot be written.
     """
+    data = msgspec.json.format(msgspec.json.encode(_Results(results))) + b"\n"
+    part = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:
-        path.write_bytes(msgspec.json.format(msgspec.json.encode(_Results(results))) + b"\n")
+        if path.exists() and not path.is_file():  # such as /dev/stdout
+            path.write_bytes(data)
+            return
+        try:
+            part.write_bytes(data)
+            part.replace(path.resolve())
+        finally:
+            part.unlink(missing_ok=True)
     except OSError as error:
         raise BenchError(f"--output {path} cannot be written: {error.strerror}") from error
 

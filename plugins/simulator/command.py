@@ -8,6 +8,8 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
+from llmfw.core.terminal.finite_range import FiniteRange
+
 DEFAULT_POLICY = "lpm"
 DEFAULT_ROUTER = "prefix"
 MOST_REPLICAS = 64
@@ -93,7 +95,7 @@ def _assignments(ctx: click.Context, param: click.Parameter, texts: tuple[str, .
 @click.option(
     "--prefill-stretch",
     "stretch",
-    type=click.FloatRange(min=0),
+    type=FiniteRange(min=0),
     default=0.0,
     show_default=True,
     metavar="TIMES",
@@ -133,7 +135,7 @@ def _assignments(ctx: click.Context, param: click.Parameter, texts: tuple[str, .
 )
 @click.option(
     "--speed",
-    type=click.FloatRange(min=0, min_open=True),
+    type=FiniteRange(min=0, min_open=True),
     default=1.0,
     show_default=True,
     metavar="FACTOR",

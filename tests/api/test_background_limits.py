@@ -11,19 +11,25 @@ import pytest
 
 from llmfw.api.responses import background as module
 from llmfw.api.responses.background import Background
+from llmfw.api.text.by_model import ByModel
+from llmfw.api.text.model_names import ModelNames
 from llmfw.core.base.errors import OverloadedError, TenantLimitError
+
+
+def background_of(max_running: int) -> Background:
+    return Background(ByModel([(ModelNames("m", ""), max_running)]))
 
 
 class Jobs:
     """Background jobs that run until they are told to end; notes how many have their turn at once."""
 
     def __init__(self, max_running: int) -> None:
-        self.background = Background(max_running)
+        self.background = background_of(max_running)
         self.end = asyncio.Event()
         self.begun: list[str] = []
 
     def add(self, name: str, tenant: str = "", num_bytes: int = 1) -> None:
-        job: Any = SimpleNamespace(response=SimpleNamespace(id=name), tenant=tenant)
+        job: Any = SimpleNamespace(response=SimpleNamespace(id=name, model="m"), tenant=tenant)
         self.background.check(tenant, num_bytes)
         self.background.start(job, num_bytes, self._work(job))
 
@@ -118,14 +124,14 @@ async def test_a_task_that_ignores_its_end_is_left(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(module, "STOP_S", 0.05)
-    background, end = Background(max_running=8), asyncio.Event()
+    background, end = background_of(8), asyncio.Event()
 
     async def stubborn() -> None:
         while not end.is_set():
             with contextlib.suppress(asyncio.CancelledError):
                 await end.wait()
 
-    job: Any = SimpleNamespace(response=SimpleNamespace(id="a"), tenant="")
+    job: Any = SimpleNamespace(response=SimpleNamespace(id="a", model="m"), tenant="")
     background.start(job, 1, stubborn())
     await settle()
     jobs = await background.close()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -16,9 +18,10 @@ from llmfw.api.services.middleware import Middleware
 from llmfw.core import HTTPMiddleware
 from llmfw.core.plugin.calls import ComponentCalls
 from llmfw.core.plugin.registry import Entry
+from llmfw.plugins.parsers_families.hermes import HermesToolParser
 
 from ..doubles.echo_engine import EchoEngine
-from ..doubles.serving import Served, byte_tokenizer, serving
+from ..doubles.serving import Served, byte_tokenizer, serving, wait_until
 
 
 def cancel_own_task() -> None:
@@ -129,6 +132,58 @@ def test_a_client_that_leaves_is_no_failure(server: Served, caplog: pytest.LogCa
         next(reply.iter_raw())
     assert httpx.get(f"{server.url}/health").status_code == 200
     assert not errors(caplog)
+
+
+class CancellingParser(HermesToolParser):
+    """A tool parser that cancels the task in which it parses a text with "cancel"."""
+
+    def feed(self, text: str) -> Any:
+        if "l" in text:  # of "cancel"
+            cancel_own_task()
+        return super().feed(text)
+
+
+TOOLS = [{"type": "function", "function": {"name": "f", "parameters": {}}}]
+
+
+@pytest.fixture
+def parsing(tmp_path: Path) -> Iterator[Served]:
+    with serving(EchoEngine(), byte_tokenizer(tmp_path), tool_parser=CancellingParser) as served:
+        yield served
+
+
+@pytest.mark.parametrize("fields", [{}, {"n": 2}, {"stream": True}])
+def test_a_component_that_cancels_costs_one_request(
+    parsing: Served, fields: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    reply = parsing.chat("cancel", tools=TOOLS, **fields)
+    assert '"type":"server_error"' in reply.text
+    assert reply.status_code == (200 if fields.get("stream") else 500)
+    assert "--no-plugin NAME" in caplog.text
+    assert parsing.chat("go", tools=TOOLS).status_code == 200
+
+
+def test_a_cancelled_background_response_has_failed(parsing: Served) -> None:
+    tools = [{"type": "function", "name": "f", "parameters": {}}]
+    made = parsing.post("/v1/responses", {"input": "cancel", "tools": tools, "background": True}).json()
+    url = f"{parsing.url}/v1/responses/{made['id']}"
+    wait_until(lambda: httpx.get(url).json()["status"] not in ("queued", "in_progress"))
+    assert httpx.get(url).json()["status"] == "failed"
+
+
+def test_a_cancelled_batch_line_has_an_error(parsing: Served) -> None:
+    bodies = [{"messages": [{"role": "user", "content": text}], "tools": TOOLS} for text in ("cancel", "go")]
+    url = "/v1/chat/completions"
+    lines = [
+        {"custom_id": str(i), "method": "POST", "url": url, "body": body} for i, body in enumerate(bodies)
+    ]
+    with parsing.openai() as sdk:
+        file = sdk.files.create(file=("a.jsonl", "\n".join(map(json.dumps, lines)).encode()), purpose="batch")
+        made = sdk.batches.create(input_file_id=file.id, endpoint=url, completion_window="24h")  # type: ignore[arg-type]
+        wait_until(lambda: sdk.batches.retrieve(made.id).status in ("completed", "failed"))
+        counts = sdk.batches.retrieve(made.id).request_counts
+    assert counts is not None
+    assert (counts.completed, counts.failed) == (1, 1)
 
 
 async def sent_by_cancelled(cancel: Callable[[asyncio.Task[None]], Awaitable[None]]) -> list[Any]:

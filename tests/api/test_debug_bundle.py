@@ -51,6 +51,19 @@ def test_only_files_of_reports_are_packed(tmp_path: Path) -> None:
     assert names == {"report.json", "engine.log", "about.json"}
 
 
+def test_both_folders_of_reports_are_packed(tmp_path: Path) -> None:
+    written = [
+        report(tmp_path / "s" / "crashes", has_messages=False),
+        report(tmp_path / "c", has_messages=False),
+    ]
+    given = ("--storage", tmp_path / "s", "--crash-reports", tmp_path / "c")
+    result = bundle(tmp_path / "b.tar.gz", *given)
+    assert f"Crash reports: 2, in {tmp_path / 'c'} and {tmp_path / 's' / 'crashes'}" in result.output
+    with tarfile.open(tmp_path / "b.tar.gz") as archive:
+        names = {Path(name).parent.name for name in archive.getnames()}
+    assert {path.name for path in written} <= names
+
+
 def test_nothing_to_pack_is_an_error(tmp_path: Path) -> None:
     for given in ((), ("--storage", tmp_path), ("--url", "http://127.0.0.1:9")):
         result = bundle(tmp_path / "b.tar.gz", *given)

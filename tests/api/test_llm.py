@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -135,6 +136,18 @@ def test_wrong_settings_suggest_a_correction() -> None:
         LLM("demo", options={"polcy.x": 1})
     with pytest.raises(ModelError, match="no/where/at/all"):
         LLM("no/where/at/all")
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"options": {1: "x"}}, {"options": ["a=b"]}, {"disabled_plugins": "policies"}, {"disabled_plugins": 5}],
+)
+def test_settings_of_wrong_types_are_named(settings: dict[str, Any], tmp_path: Path) -> None:
+    file = tmp_path / "llmfw.toml"
+    file.write_text('policy = "lpm"\n')
+    for more in ({}, {"config": file}):
+        with pytest.raises(ConfigError, match=r"-o is|--no-plugin is"):
+            LLM("demo", **settings, **more)  # type: ignore[arg-type]
 
 
 FILE = """

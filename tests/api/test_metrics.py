@@ -16,6 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 from llmfw.api.batches.counts import BatchCounts
 from llmfw.api.metrics.batch_families import BatchProgress
 from llmfw.api.metrics.collector import ServerCollector
+from llmfw.api.metrics.engine_families import EngineKey
 from llmfw.api.routes import metrics
 from llmfw.api.routes.metrics import encoder_for
 from llmfw.core.base.about import version
@@ -62,8 +63,8 @@ STATS = EngineStats(
 
 def scrape(accept: str, uses: list[ComponentUse], stats: EngineStats | None = None) -> str:
     registry = CollectorRegistry()
-    engines = None if stats is None else (EchoEngine().info, {"": stats})
-    registry.register(ServerCollector(uses, {"": 4}, engines))
+    engines = None if stats is None else ({"": EchoEngine().info}, {EngineKey(): stats})
+    registry.register(ServerCollector(uses, {EngineKey(): 4}, engines))
     return encoder_for(accept)[0](registry).decode()
 
 
@@ -148,7 +149,7 @@ def test_observers_hide_no_metric_of_the_server() -> None:
         GaugeMetricFamily("theirs", "", 1),
     )
     registry = CollectorRegistry()
-    registry.register(ServerCollector([], {"": 4}, None, observers=[forged, own, own]))
+    registry.register(ServerCollector([], {EngineKey(): 4}, None, observers=[forged, own, own]))
     text = encoder_for("")[0](registry).decode()
     assert "llmfw_engine_restarts_total 4.0" in text
     assert "llmfw_engine_restarts 9" not in text
@@ -161,7 +162,7 @@ def test_batches_are_counted_by_state() -> None:
     counts.note_results([LineResult(1, False, b""), LineResult(2, True, b""), LineResult(3, True, b"")])
     progress = BatchProgress([record("in_progress", 10, 3, 2), record("validating")], counts)
     registry = CollectorRegistry()
-    registry.register(ServerCollector([], {"": 0}, None, progress))
+    registry.register(ServerCollector([], {EngineKey(): 0}, None, progress))
     found = samples(parse_text(encoder_for("")[0](registry).decode()))
     assert found[of("llmfw_batch_jobs", state="in_progress")] == 1
     assert found[of("llmfw_batch_jobs", state="cancelling")] == 0

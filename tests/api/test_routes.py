@@ -15,7 +15,8 @@ from llmfw.api.app.app import create_app
 from llmfw.api.app.extensions import Extensions
 from llmfw.api.app.plugin_routes import usable_routes
 from llmfw.api.services.description import public_root
-from llmfw.api.services.services import ModelComponents
+from llmfw.api.services.model_components import ModelComponents
+from llmfw.api.services.model_services import StartedModel
 from llmfw.api.services.stores import Stores
 from llmfw.core.base.config import ServerConfig
 from llmfw.core.base.errors import ComponentError
@@ -198,13 +199,20 @@ def test_plugin_routes_need_the_key(tmp_path: Path) -> None:
         assert reply.json() == {"hello": "world"}
 
 
+CONFIG = ServerConfig(served_model_name="x")
+
+
+def idle_model(server: Served, folder: Path) -> StartedModel:
+    tokenizer, template = byte_tokenizer(folder), JinjaChatTemplate("", {})
+    return StartedModel(server.client, ModelComponents(tokenizer=tokenizer, chat_template=template), CONFIG)
+
+
 def test_an_unimportable_plugin_route_is_named(server: Served, tmp_path: Path) -> None:
     with pytest.raises(ComponentError, match=r"nothing:here.*plugin 'broken'"):
         create_app(
-            server.client,
-            ModelComponents(tokenizer=byte_tokenizer(tmp_path), chat_template=JinjaChatTemplate("", {})),
+            [idle_model(server, tmp_path)],
             Stores(**memory_stores()),
-            ServerConfig(served_model_name="x"),
+            CONFIG,
             Extensions([("broken", "nothing:here")]),
         )
 
@@ -228,9 +236,8 @@ def test_an_unimportable_plugin_route_stops_no_server(
 def test_a_route_at_a_taken_path_is_named(server: Served, tmp_path: Path) -> None:
     with pytest.raises(ComponentError, match=r"taken' of plugin 'second'.*is at a path that is taken: GET"):
         create_app(
-            server.client,
-            ModelComponents(tokenizer=byte_tokenizer(tmp_path), chat_template=JinjaChatTemplate("", {})),
+            [idle_model(server, tmp_path)],
             Stores(**memory_stores()),
-            ServerConfig(served_model_name="x"),
+            CONFIG,
             Extensions([("hello", f"{__name__}:hello"), ("second", f"{__name__}:taken")]),
         )

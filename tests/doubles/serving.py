@@ -6,13 +6,14 @@ import asyncio
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import httpx
+import msgspec
 import openai
 import tokenizers
 import uvicorn
@@ -23,7 +24,8 @@ from llmfw.api.app.listen import bind, url_of
 from llmfw.api.server.connections import ConnectionTable
 from llmfw.api.server.limits import connection_limits
 from llmfw.api.server.protocol import protocol_factory
-from llmfw.api.services.services import ModelComponents
+from llmfw.api.services.model_components import ModelComponents
+from llmfw.api.services.model_services import StartedModel
 from llmfw.api.services.stores import Stores
 from llmfw.core.base.config import ServerConfig
 from llmfw.core.base.request import GrammarSpec
@@ -68,6 +70,7 @@ class Served:
     engine: Any
     client: InprocEngineClient
     tokenizer: Tokenizer
+    clients: Mapping[str, InprocEngineClient] = field(default_factory=dict)
 
     def openai(self, **options: Any) -> openai.OpenAI:
         """Return the OpenAI SDK's client for it."""
@@ -120,20 +123,25 @@ def serving(
     template: str = LAST_MESSAGE,
     *,
     name: str = SERVED_NAME,
+    others: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> Iterator[Served]:
     """Serve an engine until the block ends.
 
     Args:
         name: of the model, for clients.
+        others: name of each further model → its engine; their components are those of the first.
         options: of the server's config; COMPONENT_OPTIONS, plugin_routes, middleware_objects, authenticator_objects, ledger and stores (by their names in
             `Stores`) go to the application.
     """
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
-    client = InprocEngineClient(engine)
-    asyncio.run_coroutine_threadsafe(client.start(), loop).result()
+    engines = {name: engine} | dict(others or {})
+    clients = {model: InprocEngineClient(each) for model, each in engines.items()}
+    for each in clients.values():
+        asyncio.run_coroutine_threadsafe(each.start(), loop).result()
+    client = clients[name]
     components: dict[str, Any] = {
         "chat_template": JinjaChatTemplate(template, tokenizer.special_tokens),
         "reasoning_parser": Qwen3ReasoningParser,
@@ -151,9 +159,12 @@ def serving(
         ledger=options.pop("ledger", None) or ComponentLedger(),
     )
     config = ServerConfig(served_model_name=name, **options)
+    of_model = ModelComponents(tokenizer=tokenizer, **components)
     app = create_app(
-        client,
-        ModelComponents(tokenizer=tokenizer, **components),
+        [
+            StartedModel(each, of_model, msgspec.structs.replace(config, served_model_name=model))
+            for model, each in clients.items()
+        ],
         Stores(**(memory_stores() | stores)),
         config,
         extensions,
@@ -169,12 +180,13 @@ def serving(
     while not server.started and not running.done():
         threading.Event().wait(0.01)
     try:
-        yield Served(url, engine, client, tokenizer)
+        yield Served(url, engine, client, tokenizer, clients)
     finally:
         server.should_exit = True
         running.result(10)
         watching.cancel()
-        asyncio.run_coroutine_threadsafe(client.close(), loop).result(10)
+        for each in clients.values():
+            asyncio.run_coroutine_threadsafe(each.close(), loop).result(10)
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
         loop.close()

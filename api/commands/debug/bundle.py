@@ -35,7 +35,7 @@ RECORDING = "steps.recording"
     "--crash-reports",
     envvar="LLMFW_CRASH_REPORTS",
     metavar="DIR",
-    help="The server's --crash-reports, if it has one.",
+    help="The server's --crash-reports, if it has one; packed in addition to those of --storage.",
 )
 @click.option(
     "--recording",
@@ -66,10 +66,16 @@ def bundle_command(
     unreachable = replies.errors.get("/", "")
     if url is not None and unreachable:
         raise ConfigError(unreachable)
-    folder = crash_folder(crash_reports, storage)
+    folders = [
+        each for each in (crash_folder(crash_reports, None), crash_folder(None, storage)) if each is not None
+    ]
     bundle = Bundle(Secrets([api_key] if api_key else []))
-    num_reports = 0 if folder is None else bundle.add_reports(CrashFolder(folder))
-    where = "no folder of crash reports is given; name it by --storage" if folder is None else f"in {folder}"
+    num_reports = sum(bundle.add_reports(CrashFolder(folder)) for folder in dict.fromkeys(folders))
+    where = (
+        f"in {' and '.join(map(str, dict.fromkeys(folders)))}"
+        if folders
+        else "no folder of crash reports is given; name it by --storage"
+    )
     if unreachable and not num_reports and recording is None:
         raise ConfigError(f"there is nothing to pack: {unreachable}; crash reports: none, {where}")
     for name, text in replies.texts.items():

@@ -9,6 +9,7 @@ import click
 
 from llmfw.core.plugin.package_metadata import without_plugins
 from llmfw.core.plugin.plugins import GROUP, NAMES_NO_PLUGIN
+from llmfw.core.terminal.finite_range import FiniteRange
 
 from .examination import Examined, Finding, damages, examine, grouped, installed_plugins
 
@@ -16,7 +17,7 @@ from .examination import Examined, Finding, damages, examine, grouped, installed
 @click.command("doctor", short_help="Import every component, and hold it against its interface.")
 @click.option(
     "--timeout",
-    type=click.FloatRange(min=0, min_open=True),
+    type=FiniteRange(min=0, min_open=True),
     default=60.0,
     show_default=True,
     metavar="SECONDS",

@@ -8,7 +8,7 @@ import logging
 import time
 from collections.abc import AsyncGenerator, Collection, Iterator, Sequence
 
-from llmfw.core.base.control import Answer, Command, Sleep, Wake
+from llmfw.core.base.control import Answer, Command, SetLogLevel, Sleep, Wake
 from llmfw.core.base.engine_info import EngineInfo, EngineStats
 from llmfw.core.base.errors import (
     EngineDeadError,
@@ -198,7 +198,8 @@ class EnginePool(LaunchedEngineClient):
             return await self._sleep.leave(self)
         if isinstance(command, ReplicaCommand):
             return await self._members.carry_out(command)
-        self._check_usable()
+        if not isinstance(command, SetLogLevel):  # which an engine can carry out once it runs
+            self._check_usable()
         return await self._commands.carry_out(command)
 
     async def close(self) -> None:

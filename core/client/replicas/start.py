@@ -55,11 +55,12 @@ def engine_client(
 
 
 def config_of(engine: EngineConfig, place: ReplicaPlace) -> EngineConfig:
-    """Return the settings of one of several engines: its own place, seed and recordings."""
+    """Return the settings of one of several engines: its own place and recordings, and a replica's own seed."""
+    seed = engine.random_seed + (place.index * SEED_STEP if place.is_replica else 0)
     return msgspec.structs.replace(
         engine,
         place=place,
-        random_seed=(engine.random_seed + place.index * SEED_STEP) % 2**63,
+        random_seed=seed % 2**63,
         record_requests=_file_of(engine.record_requests, place),
         record_steps=_file_of(engine.record_steps, place),
     )

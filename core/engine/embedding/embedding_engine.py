@@ -332,6 +332,8 @@ def _check_types(request: EmbedRequest) -> None:
 
 
 def _check_settings(config: EngineConfig) -> None:
+    if config.place.model:
+        return  # the settings are for all models of the server, and have a meaning for others
     defaults = {entry.name: entry.default for entry in msgspec.structs.fields(EngineConfig)}
     for name, flag in MEANINGLESS.items():
         value = getattr(config, name)

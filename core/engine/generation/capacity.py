@@ -19,7 +19,7 @@ from llmfw.core.base.errors import ConfigError
 from llmfw.core.interfaces.kv_dtype import choose_kv_dtype
 from llmfw.core.interfaces.kv_storage import bytes_per_token
 from llmfw.core.interfaces.state_storage import state_bytes
-from llmfw.core.model.device.devices import available_memory, gigabytes, total_memory
+from llmfw.core.model.device.devices import available_memory, companions, gigabytes, total_memory
 from llmfw.core.model.models import LoadedModel
 from llmfw.core.model.probe.state_probe import take_pieces
 from llmfw.core.schedule.speculation import max_batch_tokens
@@ -187,6 +187,11 @@ def shape_of(model: LoadedModel) -> ModelShape:
     )
 
 
+def _loaded_bytes(model: LoadedModel) -> int:
+    """Return the size of the weights, of the slots for adapters and of the encoded images in bytes."""
+    return model.num_bytes + _adapter_bytes(model) + _image_bytes(model)
+
+
 def _adapter_bytes(model: LoadedModel) -> int:
     """Return the size of the model's slots for adapters in bytes."""
     return 0 if model.adapters is None else model.adapters.num_bytes
@@ -216,7 +221,7 @@ def _sizes_on_gpu(
     """
     asked = config.max_total_tokens
     torch.cuda.empty_cache()  # frees memory that merging projections left unused
-    fraction = _fraction(config, device) if asked is None else 1.0
+    fraction = _fraction(config, model, device) if asked is None else 1.0
     with_drafts = max(steps.max_running, max_batch_tokens(config, device.type))
     storage = StorageSettings(
         dtype_bytes=choose_kv_dtype(config.kv_cache_dtype, model.dtype).itemsize,
@@ -248,10 +253,24 @@ def _max_graph_size(config: EngineConfig, max_running: int) -> int:
     return min(DEFAULT_GRAPH_SIZE if asked is None else asked, max_running)
 
 
-def _fraction(config: EngineConfig, device: torch.device) -> float:
-    """Return the fraction of memory for this engine's weights and KV cache. Engines share a CPU's memory."""
-    fraction = config.mem_fraction_static or DEFAULT_MEM_FRACTION[device.type]
-    return fraction if device.type == "cuda" else fraction / config.place.count
+def static_fraction(config: EngineConfig, device: torch.device) -> float:
+    """Return the fraction of a device's memory for weights and KV caches of all engines that share it."""
+    return config.mem_fraction_static or DEFAULT_MEM_FRACTION[device.type]
+
+
+def _fraction(config: EngineConfig, model: LoadedModel, device: torch.device) -> float:
+    """Return the fraction of memory for this engine's weights and KV cache.
+
+    Replicas share a CPU's memory evenly. Engines of different models in one memory have their own weights, and
+    an even share of what all weights together leave.
+    """
+    fraction, place = static_fraction(config, device), config.place
+    if not place.model:
+        return fraction if device.type == "cuda" else fraction / place.count
+    others = companions(config.device, place)
+    total, loaded = total_memory(device), _loaded_bytes(model)
+    left = fraction * total - loaded - sum(place.weights[index] for index in others)
+    return (loaded + left / (1 + len(others))) / total
 
 
 def _free_memory(config: EngineConfig, model: LoadedModel, device: torch.device) -> int:
@@ -260,10 +279,15 @@ def _free_memory(config: EngineConfig, model: LoadedModel, device: torch.device)
     On a CPU, this is an equal share of the memory that is left once all engines have loaded their weights.
     The other engines may not have loaded their weights yet, so these weights are always subtracted.
     """
-    free, count = available_memory(device), config.place.count
-    if device.type == "cuda" or count == 1:
+    free, place = available_memory(device), config.place
+    if device.type == "cuda" or place.count == 1:
         return free
-    return max(0, free - (count - 1) * model.num_bytes) // count
+    others = (
+        sum(place.weights) - place.weights[place.index]
+        if place.model
+        else (place.count - 1) * model.num_bytes
+    )
+    return max(0, free - others) // place.count
 
 
 def _kv_bytes(config: EngineConfig, model: LoadedModel, num_tokens: int) -> int:
@@ -335,9 +359,8 @@ def _sizes_that_fit(
     Args:
         num_snapshots: number of snapshots; None: chosen by `default_snapshots`.
     """
-    fraction, most = _fraction(config, device), max_running * model.context_length
-    loaded = model.num_bytes + _adapter_bytes(model) + _image_bytes(model)
-    room = min(fraction * total_memory(device) - loaded, _free_memory(config, model, device))
+    fraction, most = _fraction(config, model, device), max_running * model.context_length
+    room = min(fraction * total_memory(device) - _loaded_bytes(model), _free_memory(config, model, device))
     states = max_running * state_bytes(model.states)
     if states > room:
         raise ConfigError(

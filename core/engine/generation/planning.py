@@ -109,7 +109,7 @@ def _pages(
 
 def _journal(config: EngineConfig, pages: SequencePages) -> CacheJournal | None:
     """Start a journal of the prefix cache if a router needs it."""
-    if config.place.count == 1 or not isinstance(pages.cache, RadixCache):
+    if not config.place.is_replica or not isinstance(pages.cache, RadixCache):
         return None
     return pages.cache.start_journal()
 

@@ -8,6 +8,7 @@ from llmfw.core.base.config import EngineConfig
 from llmfw.core.model.device.devices import limit_threads
 from llmfw.core.plugin.registry import Registry
 
+from ..generation.memory_together import check_together
 from .any_engine import AnyEngine
 from .task import choose_task
 
@@ -23,6 +24,7 @@ def build_engine(config: EngineConfig, registry: Registry) -> AnyEngine:
     else:
         limit_threads(place=config.place)
     task = choose_task(config)
+    check_together(config)
     if task != "generate":
         from ..embedding.embedding_engine import EmbeddingEngine
 

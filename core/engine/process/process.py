@@ -272,15 +272,14 @@ def _serve(launch: Launch, build: Callable[[EngineConfig], AnyEngine], end: _End
         raise SystemExit(1) from error
     garbage.settle()
     end.engine_is_up()
-    reporter = EngineReporter(engine.cache_journal) if launch.config.place.count > 1 else None
+    reporter = EngineReporter(engine.cache_journal) if launch.config.place.is_replica else None
     interval = launch.config.stream_interval
     EngineServer(engine, connections, alarm, interval, heartbeat, recorder, reporter).run()
 
 
 def _log_target(config: EngineConfig) -> LogTarget:
-    """Return the log target of this process. If there are several engines, lines have the engine's number."""
-    number = config.place.index if config.place.count > 1 else None
-    return LogTarget(config.log_format, config.log_file, engine=number)
+    """Return the log target of this process. If there are several engines, lines have the engine's number or model."""
+    return LogTarget(config.log_format, config.log_file, engine=config.place.label)
 
 
 def _build(config: EngineConfig) -> AnyEngine:

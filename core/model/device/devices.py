@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
@@ -19,13 +20,28 @@ def choose_device(asked: str, place: ReplicaPlace = ALONE) -> torch.device:
     """Return the device to serve on; "auto" is a GPU if there is one, else the CPU.
 
     A GPU always has an index. "auto" and "cuda" mean torch's current GPU, which may differ between threads.
-    If there are several engines, each engine has its own GPU, but all engines share the CPU.
+    If there are several engines, each engine has its own GPU, but all engines share the CPU. Engines of
+    different models take the GPUs in turns, and share them if there are more models than GPUs.
 
     Raises:
         ConfigError: the name is invalid, the device does not exist on this machine, or there are fewer GPUs than engines.
     """
     device = _device(asked)
-    return device if place.count == 1 or device.type == "cpu" else _gpu_of(place, asked)
+    if place.count == 1 or device.type == "cpu":
+        return device
+    if place.model:
+        return device if ":" in asked else torch.device("cuda", place.gpu(torch.cuda.device_count()))
+    return _gpu_of(place, asked)
+
+
+def companions(asked: str, place: ReplicaPlace) -> Sequence[int]:
+    """Return the indexes of the engines of other models whose weights are in the same memory.
+
+    Args:
+        asked: name of the device in the settings.
+    """
+    is_spread = _device(asked).type == "cuda" and ":" not in asked
+    return place.companions(torch.cuda.device_count() if is_spread else None)
 
 
 def _device(asked: str) -> torch.device:

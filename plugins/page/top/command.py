@@ -9,6 +9,8 @@ from typing import Any
 
 import click
 
+from llmfw.core.terminal.finite_range import FiniteRange
+
 
 @click.command()
 @click.option(
@@ -28,7 +30,7 @@ import click
 )
 @click.option(
     "--interval",
-    type=click.FloatRange(min=0.1),
+    type=FiniteRange(min=0.1),
     default=1.0,
     show_default=True,
     metavar="SECONDS",

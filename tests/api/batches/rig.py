@@ -15,7 +15,9 @@ import msgspec
 
 from llmfw.api.batches.runner import BatchRunner
 from llmfw.api.schemas.batches import CreateBatchRequest
-from llmfw.api.services.services import ModelComponents, Services
+from llmfw.api.services.model_components import ModelComponents
+from llmfw.api.services.model_services import StartedModel
+from llmfw.api.services.services import Services
 from llmfw.api.services.stores import Stores
 from llmfw.core.base.config import ServerConfig
 from llmfw.core.base.errors import StorageError
@@ -177,7 +179,7 @@ async def running(
     )
     server = ServerConfig(served_model_name=SERVED_NAME, **config)
     folder = None if server.storage is None else Path(server.storage)
-    services = Services(client, parts, Stores(**stores, folder=folder), server)
+    services = Services([StartedModel(client, parts, server)], Stores(**stores, folder=folder), server)
     runner: BatchRunner = services.batches._runner
     runner._look_s, runner._lease_s = look_s, lease_s
     runner._context = msgspec.structs.replace(runner._context, retry_s=0.01)

@@ -27,7 +27,7 @@ def quick_checks(monkeypatch: pytest.MonkeyPatch) -> None:
 def load(rig: Rig, digest: str) -> None:
     """Load the adapter "red" from files with this hash, in place of an earlier one; "": unload it."""
     info = AdapterInfo(name="red", path="/red", version=1, state="ready", rank=8, digest=digest)
-    rig.services.live.generator.names.update([info] if digest else [])
+    rig.services.models.first.live.generator.names.update([info] if digest else [])
 
 
 async def says(caplog: pytest.LogCaptureFixture, text: str) -> None:

@@ -60,13 +60,13 @@ class Death:
 def poisoned(rig: Rig, death: Death, moment: str) -> None:
     """Let each line whose text has "poison" end the process at a moment."""
     endpoints = rig.services.batches._runner._context.endpoints
-    real: Callable[[str, bytes], Any] = endpoints.answer
+    real: Callable[[str, bytes, str | None], Any] = endpoints.answer
 
-    async def answer(path: str, body: bytes) -> Any:
+    async def answer(path: str, body: bytes, model: str | None) -> Any:
         text = body.decode()
         if moment == MOMENTS[0] and "poison" in text:
             await death.come(text)
-        answer = await real(path, body)
+        answer = await real(path, body, model)
         if "poison" in text:
             await death.come(text)
         return answer
@@ -174,7 +174,7 @@ async def test_a_line_that_kills_engines_twice_fails(
     while True:
         async with running(tokenizer, stores, storage=str(tmp_path)) as rig:
             batch_id = batch_id or await rig.create(lines, endpoint="/v1/completions")
-            client = rig.services.live.generator.client
+            client = rig.services.models.first.live.generator.client
             while client.failure is None and (await rig.batches.get(batch_id)).status != "completed":
                 await asyncio.sleep(0.01)
             if client.failure is None:

@@ -180,7 +180,7 @@ async def test_a_dying_engine_fails_no_line(tokenizer: Tokenizer, stores: Stores
         batch_id = await rig.create([*chat_lines(5), chat_line("c5", "x" * 400)])
         await rig.reaches(batch_id, "in_progress")
         await asyncio.sleep(0.1)
-        await rig.services.live.generator.client.close()
+        await rig.services.models.first.live.generator.client.close()
         await asyncio.sleep(0.1)
         assert (await rig.batches.get(batch_id)).status == "in_progress"
     async with running(tokenizer, stores) as rig:

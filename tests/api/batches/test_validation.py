@@ -29,7 +29,13 @@ GOOD = chat_line("good")
 class Demo:
     """A model that lines may call by its served name or by its folder's path, and its adapter "red"."""
 
-    model = "demo"
+    served_names = ("demo",)
+
+    def served_name(self, model: str | None) -> str:
+        return "demo"
+
+    def reason_against_model(self, path: str, model: str) -> str | None:
+        return None
 
     def is_named(self, model: str) -> bool:
         return model in ("demo", "/models/demo", "red")

@@ -51,7 +51,7 @@ def test_secrets_of_options_are_hidden() -> None:
 def command_of(url: str = URL, model: str = "demo", **changes: Any) -> tuple[str, list[str]]:
     """Return the line about the model, and the words of the command."""
     settings: dict[str, Any] = {"task": "generate", "is_chat": True, "needs_key": False}
-    line, command = ready_text(url, model, **(settings | changes)).split("\n")
+    line, command = ready_text(url, [model], **(settings | changes)).split("\n")
     return line, shlex.split(command)
 
 
@@ -75,7 +75,7 @@ def test_the_printed_command_fits_the_model(changes: dict[str, Any], path: str, 
 def test_the_key_comes_from_the_environment() -> None:
     assert "Authorization: Bearer $LLMFW_API_KEY" in command_of(needs_key=True)[1]
     assert '"Authorization: Bearer $LLMFW_API_KEY"' in ready_text(
-        URL, "demo", task="generate", is_chat=True, needs_key=True
+        URL, ["demo"], task="generate", is_chat=True, needs_key=True
     )
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from llmfw.api.services.components import load_model_components, with_grammar_checker
-from llmfw.api.services.services import ModelComponents
+from llmfw.api.services.model_components import ModelComponents
 from llmfw.api.services.stores import Stores, open_stores
 from llmfw.core.base.config import EngineConfig, ServerConfig
 from llmfw.core.base.errors import ConfigError

@@ -10,7 +10,16 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from llmfw.core.base.control import GetPolicy, MemoryInfo, PolicyInfo, SetPolicy, Sleep, Wake
+from llmfw.core.base.control import (
+    GetPolicy,
+    LogLevelInfo,
+    MemoryInfo,
+    PolicyInfo,
+    SetLogLevel,
+    SetPolicy,
+    Sleep,
+    Wake,
+)
 from llmfw.core.base.errors import ConflictError, NotReadyError, RequestError
 from llmfw.core.client.inproc import InprocEngineClient
 from llmfw.core.client.supervisor import SupervisedEngineClient
@@ -52,6 +61,14 @@ async def test_a_woken_engine_is_the_same(client: SupervisedEngineClient) -> Non
     assert isinstance(policy, PolicyInfo)
     assert policy.name == "fcfs"
     assert client.num_restarts == 0
+
+
+async def test_a_sleeping_engine_gets_its_log_level_later(client: SupervisedEngineClient) -> None:
+    await client.control(Sleep(5))
+    assert await client.control(SetLogLevel("debug")) == LogLevelInfo("debug")
+    assert client._settings._log_level == SetLogLevel("debug")
+    await client.control(Wake())
+    assert client.failure is None
 
 
 async def test_a_sleep_waits_for_live_requests(client: SupervisedEngineClient) -> None:

@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
+from llmfw.plugins.bench.errors import BenchError
 from llmfw.plugins.bench.reply import Reply
+from llmfw.plugins.bench.results_file import write_results
 from llmfw.plugins.bench.runner import Run
 from llmfw.plugins.bench.timeline import timeline_of
 
@@ -31,6 +33,53 @@ def test_results_are_shown_again(results: Path, bench: Any) -> None:
     assert header[:4] == ["workload", "rate", "goodput", "req/s"]
     assert (first[:2], second[:2]) == (["single", "50"], ["single", "100"])
     assert first[2] == first[3]  # all requests met the objective
+
+
+def test_results_are_shown_as_json(results: Path, bench: Any) -> None:
+    shown = bench("--results", results, "--json")
+    assert [json.loads(line) for line in shown.stdout.splitlines()] == json.loads(results.read_text())[
+        "results"
+    ]
+    refused = bench("--results", results, "--baseline", results, "--json")
+    assert (refused.exit_code, refused.stdout) == (1, "")
+
+
+@pytest.mark.parametrize("option", [("--rate", "3"), ("--output", "x.json"), ("--workload", "all")])
+def test_shown_results_refuse_measuring_options(results: Path, bench: Any, option: tuple[str, str]) -> None:
+    shown = bench("--results", results, *option)
+    assert shown.exit_code == 2
+    assert f"{option[0]} has no effect" in shown.stderr
+
+
+def test_a_failed_run_leaves_files_alone(results: Path, bench: Any, tmp_path: Path) -> None:
+    before = results.read_bytes()
+    for path in (results, tmp_path / "new.json"):
+        assert bench("--url", "http://127.0.0.1:9", "--output", path).exit_code == 1
+    assert results.read_bytes() == before
+    assert not (tmp_path / "new.json").exists()
+
+
+def test_results_that_cannot_be_written_keep_earlier_ones(
+    results: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = results.read_bytes()
+
+    def fail(path: Path, data: bytes) -> int:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", fail)
+    with pytest.raises(BenchError, match="No space left"):
+        write_results(results, [])
+    assert results.read_bytes() == before
+    assert [path.name for path in results.parent.iterdir()] == [results.name]
+
+
+@pytest.mark.parametrize("option", ["--rate", "--duration", "--scale", "--timeout"])
+@pytest.mark.parametrize("value", ["nan", "inf"])
+def test_numbers_that_are_none_are_refused(bench: Any, option: str, value: str) -> None:
+    shown = bench(option, value)
+    assert shown.exit_code == 2
+    assert "is not a finite number" in shown.stderr
 
 
 def test_a_comparison_has_ratios_of_each_load(results: Path, bench: Any, tmp_path: Path) -> None:

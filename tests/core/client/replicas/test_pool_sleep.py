@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from llmfw.core.base.control import MemoryInfo, Sleep, Wake
+from llmfw.core.base.control import LogLevelInfo, MemoryInfo, SetLogLevel, Sleep, Wake
 from llmfw.core.base.errors import ConflictError, EngineDeadError, NotReadyError
 from llmfw.core.client.whole_request import whole_request
 
@@ -36,6 +36,13 @@ async def test_all_engines_sleep_and_wake(mortal: MortalPool) -> None:
     assert await run(mortal, request("a", 1)) == [1, EOS]
     assert [len(lives) for lives in mortal.lives] == [2, 2]
     assert mortal.pool.num_restarts == 0
+
+
+async def test_sleeping_engines_get_their_log_level_later(mortal: MortalPool) -> None:
+    await mortal.pool.control(Sleep(5))
+    assert await mortal.pool.control(SetLogLevel("debug")) == LogLevelInfo("debug")
+    await mortal.pool.control(Wake())
+    assert mortal.pool.failure is None
 
 
 async def test_a_busy_engine_keeps_all_awake(mortal: MortalPool) -> None:

@@ -14,8 +14,9 @@ from transformers import LlamaConfig
 from llmfw.core.base.config import EngineConfig
 from llmfw.core.base.errors import ConfigError
 from llmfw.core.base.replica_place import ReplicaPlace
-from llmfw.core.engine.generation import capacity
+from llmfw.core.engine.generation import capacity, memory_together
 from llmfw.core.engine.generation.capacity import Capacity, decide_capacity, shape_of
+from llmfw.core.engine.generation.memory_together import check_together
 from llmfw.core.model.models import LoadedModel
 from llmfw.core.testing.attention_case import make_layer
 
@@ -97,6 +98,32 @@ def test_engines_share_a_cpu_s_memory(monkeypatch: pytest.MonkeyPatch, llama: Lo
     tight = msgspec.structs.replace(half, max_total_tokens=int(shared / token_bytes) + 1000)
     with pytest.raises(ConfigError, match="lower it"):
         decide_capacity(tight, llama, cpu)
+
+
+def test_models_share_what_their_weights_leave(llama: LoadedModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(capacity, "total_memory", lambda _: 200 * GIB)
+    monkeypatch.setattr(capacity, "available_memory", lambda _: 180 * GIB)
+    token_bytes, small, own = 131072, 10**9, 16 * 10**9
+    place = ReplicaPlace(0, 2, "a", (own, small))
+    config = EngineConfig(model="m", device="cpu", mem_fraction_static=0.5, place=place)
+    left = (0.5 * 200 * GIB - own - small) / 2
+    found = decide_capacity(config, llama, torch.device("cpu")).num_pages * token_bytes
+    assert found == pytest.approx(left, rel=0.001)
+    monkeypatch.setattr(capacity, "available_memory", lambda _: 30 * GIB)
+    found = decide_capacity(config, llama, torch.device("cpu")).num_pages * token_bytes
+    assert found == pytest.approx((30 * GIB - small) / 2, rel=0.001)
+
+
+def test_weights_that_do_not_fit_together_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory_together, "total_memory", lambda _: 100 * GIB)
+    fits = EngineConfig(model="m", device="cpu", place=ReplicaPlace(1, 2, "b", (20 * GIB, 9 * GIB)))
+    check_together(fits)
+    too_large = msgspec.structs.replace(fits, place=ReplicaPlace(1, 2, "b", (20 * GIB, 11 * GIB)))
+    with pytest.raises(
+        ConfigError,
+        match=r"of 2 models take 31\.00 GB together.* allows 30\.00 GB of the 100\.00 GB of cpu; raise",
+    ):
+        check_together(too_large)
 
 
 def test_page_tables_are_refused_before_they_are_allocated(
