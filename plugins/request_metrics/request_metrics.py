@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, Metric
 
 from llmfw.core import RequestEnded, RequestEvent, RequestFirstToken, RequestObserver, RequestStarted
 
-from .tenant_counts import TenantCounts
+from .label_counts import LabelCounts
 
 LABELS = ("model", "class")
 """Labels of all metrics: the served model, and "live" or "deferrable"."""
@@ -74,9 +74,12 @@ class RequestMetrics(RequestObserver):
         Attributes:
             max_tenants: number of API keys' names that get metrics of their own; further ones are counted as
                 "other". 0: no metrics by tenant.
+            max_adapters: number of adapters that get metrics of their own; further ones are counted as "other".
+                0: no metrics by adapter. Requests without an adapter have none.
         """
 
         max_tenants: Annotated[int, msgspec.Meta(ge=0)] = 0
+        max_adapters: Annotated[int, msgspec.Meta(ge=0)] = 50
 
     options: Options
 
@@ -84,7 +87,10 @@ class RequestMetrics(RequestObserver):
         super().__init__(options)
         self._registry = registry = CollectorRegistry()
         self._known: set[tuple[str, str]] = set()
-        self._tenants = TenantCounts(options.max_tenants, registry) if options.max_tenants else None
+        self._tenants = LabelCounts("tenant", options.max_tenants, registry) if options.max_tenants else None
+        self._adapters = (
+            LabelCounts("adapter", options.max_adapters, registry) if options.max_adapters else None
+        )
 
         def histogram(name: str, about: str, buckets: Sequence[float]) -> Histogram:
             return Histogram(name, about, LABELS, buckets=buckets, registry=registry)
@@ -174,7 +180,10 @@ class RequestMetrics(RequestObserver):
         if event.restarts:
             self._restarted.labels(*labels).inc(event.restarts)
         if self._tenants is not None:
-            self._tenants.note(event)
+            # Only names of API keys become labels, because clients can choose any user name.
+            self._tenants.note(event, event.started.tenant if event.started.tenant_is_key else "")
+        if self._adapters is not None and event.started.adapter:
+            self._adapters.note(event, event.started.adapter)
         if event.finish in ("stop", "length"):  # other requests ended early
             self._note_whole(event, labels)
 
