@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from .adapter_gate import AdapterGate
 from .deferral import Lane, Limits
 from .new_token_ratio import MAX_NEW_TOKENS_COUNTED
 from .plan_builder import PlanBuilder
@@ -22,7 +23,8 @@ class Admission:
         pages: source of the sequences' pages.
         live, deferrable: the sequences of each class (see `deferral`).
         adapter: calls the policy.
-        retraction: retracts deferrable sequences if live ones need their rows or pages.
+        gate: passes over sequences whose adapters are not in slots.
+        retraction: retracts deferrable sequences if live ones need their rows, pages or slots.
         leaders: chooses the sequences that wait for a prefix that another sequence computes.
         whole: maximum number of sequences and prompt tokens in a step.
         trace: receives each decision; None: decisions are not traced.
@@ -34,6 +36,7 @@ class Admission:
         live: Lane,
         deferrable: Lane,
         adapter: PolicyAdapter,
+        gate: AdapterGate,
         retraction: Retraction,
         leaders: PrefixLeaders,
         whole: Limits,
@@ -44,6 +47,7 @@ class Admission:
         self._live = live
         self._deferrable = deferrable
         self._adapter = adapter
+        self._gate = gate
         self._retraction = retraction
         self._leaders = leaders
         self._whole = whole
@@ -80,7 +84,7 @@ class Admission:
                 break
             num_looked_at += 1
             seq = self._table.at(int(index))
-            if seq.num_in_flight:
+            if seq.num_in_flight or not self._has_slot(seq):
                 continue
             count = self._start(lane, seq, budget, reserved)
             if count is None:
@@ -95,6 +99,14 @@ class Admission:
         lane.queue.count_overtaken(admitted)
         lane.why_waiting = reason
         self._trace_waits(indices[num_looked_at:], reason)
+
+    def _has_slot(self, seq: SequenceState) -> bool:
+        """Return whether a waiting sequence needs no adapter, or its adapter is in a slot."""
+        if self._gate.admits(seq):
+            return True
+        if unneeded := self._gate.unneeded(seq):
+            self._retraction.retract(self._deferrable, unneeded, "a live request needs the adapter's slot")
+        return bool(unneeded) and self._gate.admits(seq)
 
     @property
     def _num_running(self) -> int:
@@ -148,6 +160,7 @@ class Admission:
                 if count:
                     self._leaders.lead(seq)
                 lane.start(seq)
+                self._gate.start(seq)
                 self._pages.count_found(seq)
                 if self._trace is not None:
                     self._trace.admitted(seq)
