@@ -109,7 +109,8 @@ def create_app(
     loads = TenantLoads(controls.keys)
     client = observed(LimitedEngineClient(client, loads), extensions.observers, config.served_model_name)
     client = KeyCaches(client) if config.prefix_cache_scope == "key" else client
-    services = Services(client, components, stores, config, controls.keys, loads.ready)
+    source = extensions.adapter_source
+    services = Services(client, components, stores, config, controls.keys, loads.ready, source)
     controls.drain.add(services)
     http = HTTPRequests()
     images = services.vision.reader.counts if services.vision is not None else None

@@ -6,7 +6,8 @@ The methods use the same services and checks as the routes, but do not need a co
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+import contextlib
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Protocol
 
 import msgspec
@@ -23,6 +24,7 @@ from llmfw.api.text.generation import Generator
 from llmfw.core.base.errors import (
     CrashingRequestError,
     EngineDeadError,
+    LLMFWError,
     OverloadedError,
     RequestError,
     StorageError,
@@ -127,6 +129,12 @@ class Endpoints:
         except RequestError as error:
             return str(error)
         return self.reason_against_adapters(adapters)
+
+    async def find_adapters(self, adapters: Iterable[str], tenant: str) -> None:
+        """Load the adapters that are not loaded and can be found. `reason_against_adapters` names the others."""
+        for name in adapters:
+            with contextlib.suppress(LLMFWError):
+                await self._answering.generator.names.find(name, tenant)
 
     def reason_against_adapters(self, adapters: Mapping[str, str]) -> str | None:
         """Return why lines must not use the adapters that are loaded now, or None if they may.

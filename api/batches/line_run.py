@@ -81,6 +81,7 @@ class LineRun:
         before = None
         while True:
             record = self._record
+            await self._context.endpoints.find_adapters(record.adapters, record.tenant)
             reason = self._context.endpoints.reason_against(record.endpoint, record.model, record.adapters)
             if reason is None:
                 return True

@@ -12,6 +12,8 @@ import msgspec
 
 from llmfw.api.access.keyring import Keyring
 from llmfw.api.access.ownership import Ownership, warn_of_unowned
+from llmfw.api.adapters.isolated_source import IsolatedSource
+from llmfw.api.adapters.search import AdapterSearch
 from llmfw.api.admin.adapters import AdapterService
 from llmfw.api.admin.replicas import ReplicaService
 from llmfw.api.admin.service import AdminService
@@ -142,6 +144,7 @@ class Services:
         stores: opened stores; `close` closes them.
         keys: API keys of the clients; None: no keys.
         pace: as in `open_batches`.
+        source: finds adapters that requests name and that are not loaded; None: such requests are refused.
 
     Attributes:
         live: services that answer live requests. Batches have separate services, whose requests are
@@ -157,6 +160,7 @@ class Services:
         config: ServerConfig,
         keys: Keyring | None = None,
         pace: Pace = no_pace,
+        source: IsolatedSource | None = None,
     ) -> None:
         self._ownership = Ownership(keys, config.adopt_unowned)
         self._keys = keys
@@ -182,6 +186,9 @@ class Services:
         self._file_expiry = FileExpiry(self.files)
         names = self.live.generator.names
         self.adapters = AdapterService(client, names)
+        self._source = source
+        self._search = None if source is None else AdapterSearch(source, self.adapters, names)
+        names.search = None if self._search is None else self._search.find
         self.replicas = ReplicaService(client)
         deferred = Answering(DeferringClient(client), components, config, self._memory, names, self.vision)
         self.batches = open_batches(
@@ -226,6 +233,9 @@ class Services:
         await self.batches.close()
         await self.live.responses.close()
         await self.live.generator.close()
+        if self._search is not None and self._source is not None:
+            await self._search.close()
+            self._source.close()
         if self._seeing is not None:
             self._seeing.cancel()
         if self.vision is not None:

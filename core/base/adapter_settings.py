@@ -5,7 +5,7 @@ from typing import Annotated
 
 from .adapter_name import fault_of_adapter
 from .setting import Setting
-from .setting_types import Count, Positive
+from .setting_types import AboveZero, Count, Positive
 
 # fmt: off
 Adapters = Annotated[tuple[str, ...], Setting(
@@ -20,3 +20,8 @@ MaxLoadedAdapters = Annotated[Positive | None, Setting(
     aliases=("--max-cpu-loras", "--max-loaded-loras"), unset="as many as there are slots")]
 MaxAdapterRank = Annotated[Positive | None, Setting(
     "Highest rank of an adapter.", aliases=("--max-lora-rank",), unset="the highest rank of the --adapter folders, at least 16")]
+AdapterSourceName = Annotated[str, Setting(
+    "Ask this component for adapters that requests name and that are not loaded.",
+    kind="adapter_source", words=("none",), group="Adapters")]
+AdapterSourceTimeout = Annotated[AboveZero, Setting(
+    "Reply 503 if the adapter source takes longer than this.", metavar="SECONDS")]

@@ -288,6 +288,9 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
         "no CORS headers.",
         unset="any, unless the server listens on a loopback address and requires no key", metavar="ORIGIN")] = ()
 
+    adapter_source: adapter_settings.AdapterSourceName = "none"
+    adapter_source_timeout: adapter_settings.AdapterSourceTimeout = 30.0
+
     chat_template: Annotated[str | None, Setting(
         "Turn messages into a prompt by a registered template, or by a Jinja file.",
         unset="the model's own", kind="chat_template", group="Chat")] = None

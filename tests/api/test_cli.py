@@ -75,6 +75,8 @@ FLAGS = {
     "--max-loaded-adapters 9": ("max_loaded_adapters", 9),
     "--max-cpu-loras 9": ("max_loaded_adapters", 9),
     "--max-loaded-loras 9": ("max_loaded_adapters", 9),
+    "--adapter-source folder": ("adapter_source", "folder"),
+    "--adapter-source-timeout 2.5": ("adapter_source_timeout", 2.5),
     "--allow-host a.example --allow-host b": ("allow_host", ("a.example", "b")),
     "--allow-media-host a.example --allow-media-host b:8443": ("allow_media_host", ("a.example", "b:8443")),
     "--media-from-anywhere": ("media_from_anywhere", True),
