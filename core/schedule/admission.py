@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from .adapter_gate import AdapterGate
 from .deferral import Lane, Limits
 from .new_token_ratio import MAX_NEW_TOKENS_COUNTED
@@ -14,6 +16,8 @@ from .sequence_pages import SequencePages
 from .sequence_table import Indices
 from .step_budget import StepBudget
 from .trace import DecisionTrace
+
+NO_SLOT = "its adapter waits for a slot"
 
 
 class Admission:
@@ -57,7 +61,8 @@ class Admission:
         """Start a lane's waiting sequences, in the policy's order, until one does not fit.
 
         Also stops when the step's token budget is spent. Sequences that the policy holds back are not
-        started, except for the first one if no sequence runs.
+        started, except for the first one if no sequence runs. Sequences whose adapters have no slot are
+        passed over.
 
         Args:
             budget: rest of the step's token budget; the started sequences' tokens are subtracted.
@@ -77,6 +82,7 @@ class Admission:
             num_open = 1
         reserved = self._reserved_tokens(lane)
         admitted: list[int] = []
+        passed_over: list[int] = []
         num_looked_at = 0
         reason = "the policy holds it"
         for index in indices[:num_open]:
@@ -84,7 +90,10 @@ class Admission:
                 break
             num_looked_at += 1
             seq = self._table.at(int(index))
-            if seq.num_in_flight or not self._has_slot(seq):
+            if seq.num_in_flight:
+                continue
+            if not self._has_slot(seq):
+                passed_over.append(seq.index)
                 continue
             count = self._start(lane, seq, budget, reserved)
             if count is None:
@@ -97,7 +106,9 @@ class Admission:
             admitted.append(seq.index)
             reserved += seq.length - seq.num_computed - count + min(seq.num_to_come, MAX_NEW_TOKENS_COUNTED)
         lane.queue.count_overtaken(admitted)
-        lane.why_waiting = reason
+        if passed_over:
+            self._trace_waits(np.array(passed_over, dtype=np.intp), NO_SLOT)
+        lane.why_waiting = reason or (NO_SLOT if passed_over else "")
         self._trace_waits(indices[num_looked_at:], reason)
 
     def _has_slot(self, seq: SequenceState) -> bool:

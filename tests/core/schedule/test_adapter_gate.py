@@ -62,6 +62,7 @@ def test_waiting_adapters_hold_up_nobody() -> None:
     driver.add("base", prompt(4), 5)
     driver.steps(0.02)
     assert driver.started.keys() == {"first", "same", "base"}
+    assert driver.scheduler.live.why_waiting == "its adapter waits for a slot"
     driver.finish()
     driver.check_outputs()
 

@@ -129,7 +129,7 @@ def test_traffic_gets_each_version_s_tokens(
         for event in engine.step():
             found[event.id] += event.token_ids
     assert found == wanted
-    assert num_loads > 10
+    assert num_loads > 5
     assert num_refused > 0
     for each in adapters_of(engine):
         if each.state == "ready":
