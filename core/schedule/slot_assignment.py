@@ -53,6 +53,11 @@ class SlotAssignment:
         return len(self._free)
 
     @property
+    def has_writes(self) -> bool:
+        """Whether `take_writes` has something to return."""
+        return bool(self._writes)
+
+    @property
     def adapters(self) -> list[int]:
         """Numbers of the adapters in slots, the least recently used first."""
         return list(self._slots)

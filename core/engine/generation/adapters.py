@@ -128,16 +128,21 @@ class EngineAdapters:
                 )
 
     def copy(self) -> None:
-        """Start to copy the weights of adapters that were given slots. Call this after a step is planned."""
+        """Start to copy the weights of adapters that were given slots. Call this after a step is planned.
+
+        On a GPU, wait for the copies: another thread must not use it while the engine captures a CUDA graph.
+        """
         for write in self.assignment.take_writes():
             assert self._slots is not None
             copying = self._copier.submit(self._slots.write, write.slot, self._weights[write.adapter])
             self._copies.append((write, copying))
+            if not self._slots.is_on_cpu:
+                self._finish_copy()
 
     def finish_copies(self) -> bool:
         """Wait until all slots are written; return whether any was not. For times at which no sequence runs."""
+        had_copies = self.assignment.has_writes or bool(self._copies)
         self.copy()
-        had_copies = bool(self._copies)
         while self._copies:
             self._finish_copy()
         return had_copies
