@@ -40,6 +40,7 @@ from .services.components import build_chat_template, image_prompts_of
 from .services.request_fields import build_request_fields
 from .text.generation import Generator
 from .text.generation_prompt import Output as Asked
+from .text.model_names import check_adapter_names
 from .text.request_fields import RequestFields
 from .text.terms import Terms
 from .text.text_stream import TextStream
@@ -156,6 +157,7 @@ class LLM:
         model = model or default_name(plugins.registry, "model", DEFAULT_MODEL)
         resolved = resolve_model(model, plugins.registry, options if isinstance(options, dict) else {})
         config = _engine_config(resolved.path, settings)
+        check_adapter_names(config, model)
         for kind in {"policy", "eviction"} - settings.keys():
             name = default_name(plugins.registry, kind, getattr(config, kind))
             config = msgspec.structs.replace(config, **{kind: name})

@@ -100,6 +100,7 @@ if TYPE_CHECKING:
     from .client.client import EngineClient as EngineClient
     from .client.client import ReplicaState as ReplicaState
     from .client.client import RequestWatch as RequestWatch
+    from .interfaces.adapter_source import AdapterSource as AdapterSource
     from .interfaces.attention import AttentionBackend as AttentionBackend
     from .interfaces.authenticator import Authenticator as Authenticator
     from .interfaces.authenticator import Credentials as Credentials
@@ -337,6 +338,7 @@ _HOMES = {
         "ToolCallDelta",
         "ToolParser",
     ),
+    ".interfaces.adapter_source": ("AdapterSource",),
     ".interfaces.policy": (
         "Figures",
         "Ordering",

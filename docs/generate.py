@@ -225,6 +225,7 @@ SHOWN: dict[str, tuple[str, ...]] = {
         "llmfw.core:MediaArray",
     ),
     "router": ("llmfw.core:Router", "llmfw.core:RoutedRequest", "llmfw.core:ReplicaView"),
+    "adapter_source": ("llmfw.core:AdapterSource",),
     "logits_processor": (
         "llmfw.core:LogitsProcessor",
         "llmfw.core:ProcessedRows",

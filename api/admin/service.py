@@ -106,6 +106,7 @@ class AdminService:
         """
         ttl_s, tenant, own = ttl_of(body), self._tenant_of(body), body.cache_salt or ""
         salt = salt_of_key(tenant, own) if tenant else own
+        await self._names.find(body.model, tenant)
         adapter = self._names.adapter_of(body.model)
         tokens = await self._pinned.of(body)
         try:

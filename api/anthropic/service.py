@@ -11,7 +11,7 @@ from llmfw.api.http.sse import comment_on
 from llmfw.api.schemas.anthropic import Message, MessagesRequest, TokenCount, ToolUseBlock
 from llmfw.api.schemas.chat import ChatRequest
 from llmfw.api.text.generation import Generation, Generator
-from llmfw.api.text.terms import tenant_of
+from llmfw.api.text.terms import key_name, tenant_of
 from llmfw.core.base.errors import RequestError
 
 from .errors import anthropic_error
@@ -108,5 +108,6 @@ class MessageService:
         Raises:
             RequestError: a field is wrong; names the field.
         """
+        await self._generator.names.find(chat.model, key_name.get())
         self._generator.check(chat.model)
         return TokenCount(len(await self._chat.tokens(chat, tenant_of(chat.user))))

@@ -110,7 +110,7 @@ def create_app(
     config = _without_keys(config)
     loads = TenantLoads(controls.keys)
     limited = [_limited(model, loads, extensions.observers) for model in models]
-    services = Services(limited, stores, config, controls.keys, loads)
+    services = Services(limited, stores, config, controls.keys, loads, extensions.adapter_source)
     controls.drain.add(services)
     http, clients = HTTPRequests(), services.models.map(lambda model: model.client)
     images = [model.vision.reader.counts for model in services.models if model.vision is not None]

@@ -14,6 +14,7 @@ from functools import partial
 
 from llmfw.api.access.authenticators import build_authenticators
 from llmfw.api.access.keyring import Keyring
+from llmfw.api.adapters.isolated_source import build_source
 from llmfw.api.crashes.crash_reports import CrashReports
 from llmfw.api.crashes.reporting import reporting
 from llmfw.api.lifecycle.drain import Drain
@@ -82,7 +83,7 @@ def serve(settings: Sequence[ModelSettings], plugins: Plugins, given: Given | No
             models = launched_models(settings, new_client)
             for model in models:
                 check_options(model.settings.engine, model.settings.server, plugins.registry)
-            extensions = _extensions(server_config, plugins.registry)
+            extensions = _extensions(engine_config, server_config, plugins.registry)
             lingering = Lingering()
 
             async def run() -> int:
@@ -119,15 +120,16 @@ def _client(
     return engine_client(engine, server, registry, new_life)
 
 
-def _extensions(config: ServerConfig, registry: Registry) -> Extensions:
-    """Build the authenticators and the middleware that the settings choose.
+def _extensions(engine: EngineConfig, config: ServerConfig, registry: Registry) -> Extensions:
+    """Build the authenticators, the middleware and the adapter source that the settings choose.
 
     Raises:
-        ConfigError: an authenticator or a middleware is unknown or cannot work, or an option is wrong.
+        ConfigError: one of these components is unknown or cannot work, or an option is wrong.
     """
     authenticators = build_authenticators(config, registry)
     return Extensions(
         middleware=build_middleware(config, registry),
         authenticators=authenticators if config.authenticators != "none" else None,
+        adapter_source=build_source(engine, config, registry),
         ledger=registry.ledger,
     )

@@ -6,7 +6,8 @@ The methods use the same services and checks as the routes, but do not need a co
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+import contextlib
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
 import msgspec
@@ -25,6 +26,7 @@ from llmfw.api.text.generation import Generator
 from llmfw.core.base.errors import (
     CrashingRequestError,
     EngineDeadError,
+    LLMFWError,
     OverloadedError,
     RequestError,
     StorageError,
@@ -142,6 +144,12 @@ class Endpoints:
             or self.reason_against_model(path, model)
             or self.reason_against_adapters(model, adapters)
         )
+
+    async def find_adapters(self, model: str | None, adapters: Iterable[str], tenant: str) -> None:
+        """Load the adapters that are not loaded and can be found. `reason_against_adapters` names the others."""
+        for name in adapters:
+            with contextlib.suppress(LLMFWError):
+                await self._answering.names_of(model).find(name, tenant)
 
     def reason_against_adapters(self, model: str | None, adapters: Mapping[str, str]) -> str | None:
         """Return why lines must not use the adapters that are loaded now, or None if they may.

@@ -81,7 +81,9 @@ class LineRun:
         before = None
         while True:
             record = self._record
-            reason = self._context.endpoints.reason_against(record.endpoint, record.model, record.adapters)
+            endpoints = self._context.endpoints
+            await endpoints.find_adapters(record.model, record.adapters, record.tenant)
+            reason = endpoints.reason_against(record.endpoint, record.model, record.adapters)
             if reason is None:
                 return True
             if reason != before:

@@ -32,7 +32,7 @@ from llmfw.api.text.logprobs import whole_chat_logprobs
 from llmfw.api.text.reply_extras import Extras
 from llmfw.api.text.stops import Stops, stops_of
 from llmfw.api.text.structured import structure_of
-from llmfw.api.text.terms import terms_of
+from llmfw.api.text.terms import key_name, terms_of
 from llmfw.api.text.text_stream import Delta, TextStream
 from llmfw.api.text.token_limits import with_limits
 from llmfw.api.text.truncation import Truncation
@@ -116,6 +116,7 @@ class ChatService:
             RequestError: a field is wrong; names the field.
             EngineDeadError: the engine has died.
         """
+        await self._generator.names.find(body.model, key_name.get())
         self._generator.check(body.model)
         param, max_tokens = field_given(body, MAX_TOKENS)
         sampling = self._generator.sampling(body, max_tokens, {"max_tokens": param})

@@ -18,7 +18,7 @@ from llmfw.api.text.generation import Generator
 from llmfw.api.text.prompt_values import check_prompt_values
 from llmfw.api.text.stops import stops_of
 from llmfw.api.text.structured import structure_of
-from llmfw.api.text.terms import terms_of
+from llmfw.api.text.terms import key_name, terms_of
 from llmfw.api.text.token_limits import with_limits
 from llmfw.api.text.truncation import Truncation
 from llmfw.core.base.errors import RequestError
@@ -61,6 +61,7 @@ class CompletionService:
             RequestError: a field is wrong; names the field.
             EngineDeadError: the engine has died.
         """
+        await self._generator.names.find(body.model, key_name.get())
         self._generator.check(body.model)
         asked = Asked.of(body, self._generator)
         sampling, scores_only = _sampling(body, self._generator, default_max_tokens)

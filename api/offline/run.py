@@ -98,7 +98,7 @@ class FileRun:
             EngineError: the engine could not be started, or died too often.
             OutputError: the output or error file cannot be written.
         """
-        for kind in ("authenticator", "middleware"):
+        for kind in ("authenticator", "middleware", "adapter_source"):
             refuse_options(kind, config.options, "this command serves no HTTP; leave the option out")
         stores = await open_stores(config, plugins.registry)
         try:

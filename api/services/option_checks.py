@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from llmfw.api.media.settings import media_policy
+from llmfw.api.text.model_names import check_adapter_names
 from llmfw.core.base.config import EngineConfig, ServerConfig
 from llmfw.core.base.errors import UnknownComponentError
 from llmfw.core.base.setting_types import OptionValue
@@ -20,16 +21,18 @@ from .chosen_fields import chosen_fields
 
 
 def check_options(engine: EngineConfig, server: ServerConfig, registry: Registry) -> None:
-    """Check options of components, the request fields, and the hosts of images.
+    """Check options of components, the request fields, the hosts of images and the names of adapters.
 
     Checks the options of the policy, the eviction rule, the router, the chat template, the parsers and the
     grammar backend.
 
     Raises:
         ConfigError: an option is unknown or its value is wrong, or no component of the option's kind is
-            chosen; a request field cannot be used, or a host of images is not a host name.
+            chosen; a request field cannot be used, a host of images is not a host name, or an adapter has
+            the model's name.
     """
     media_policy(server)
+    check_adapter_names(engine, server.served_model_name)
     kinds = {key.partition(".")[0] for key in server.options}
     if "grammar" in kinds:
         check_grammar_options(server, registry)

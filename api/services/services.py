@@ -9,6 +9,8 @@ from collections.abc import Sequence
 
 from llmfw.api.access.keyring import Keyring
 from llmfw.api.access.ownership import Ownership, warn_of_unowned
+from llmfw.api.adapters.isolated_source import IsolatedSource
+from llmfw.api.adapters.search import AdapterSearch
 from llmfw.api.admin.replicas import ReplicaService
 from llmfw.api.batches.job_context import LimitedTenants
 from llmfw.api.batches.service import open_batches
@@ -36,6 +38,8 @@ class Services:
         stores: opened stores; `close` closes them.
         keys: API keys of the clients; None: no keys.
         tenants: as in `open_batches`.
+        source: finds adapters of the first model that requests name and that are not loaded; None: such requests
+            are refused.
 
     Attributes:
         models: services of each model. Batches have separate services, whose requests are deferrable.
@@ -48,6 +52,7 @@ class Services:
         config: ServerConfig,
         keys: Keyring | None = None,
         tenants: LimitedTenants | None = None,
+        source: IsolatedSource | None = None,
     ) -> None:
         self._ownership = Ownership(keys, config.adopt_unowned)
         self._keys = keys
@@ -67,6 +72,9 @@ class Services:
         self.models = ByModel([(model.names, model) for model in served])
         self.responses = ResponseService(self.models.map(lambda model: model.live.chat), self._memory)
         self.replicas = ReplicaService(self.models.first.client)
+        self._source, first = source, self.models.first
+        self._search = None if source is None else AdapterSearch(source, first.adapters, first.names)
+        first.names.search = None if self._search is None else self._search.find
         deferred = self.models.map(lambda model: model.deferred)
         self.batches = open_batches(
             self.models.map(lambda model: model.client),
@@ -112,6 +120,9 @@ class Services:
         await self.responses.close()
         for model in self.models:
             await model.close()
+        if self._search is not None and self._source is not None:
+            await self._search.close()
+            self._source.close()
         await self._memory.close()
         await self._file_expiry.close()
         if self._keys is not None:

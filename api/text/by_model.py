@@ -46,6 +46,9 @@ class ByModel(Generic[ServedT_co]):
     def of(self, model: str | None) -> ServedT_co:
         """Return the object of the model that a request names; None: of the first model.
 
+        A name that no model has may be an adapter that is not loaded. So it is left to the model whose adapters
+        can be searched.
+
         Raises:
             ModelNotFoundError: there is no such model.
         """
@@ -64,6 +67,9 @@ class ByModel(Generic[ServedT_co]):
             return self._entries[0]
         for entry in self._entries:
             if model in entry[0]:
+                return entry
+        for entry in self._entries:
+            if entry[0].search is not None:  # an adapter that is not loaded may have this name
                 return entry
         known = ", ".join(names.shown for names, _ in self._entries)
         raise ModelNotFoundError(f"there is no model {model!r}; this server has {known}")

@@ -20,7 +20,7 @@ from llmfw.api.schemas.tokenize import (
 )
 from llmfw.api.text.encoder import CHARACTERS_A_TOKEN
 from llmfw.api.text.generation import Generator
-from llmfw.api.text.terms import tenant_of
+from llmfw.api.text.terms import key_name, tenant_of
 from llmfw.core.base.errors import ContextLengthError, RequestError
 from llmfw.core.interfaces.tokenizer import LONG_TEXT
 
@@ -60,6 +60,7 @@ class TokenizationService:
         Raises:
             RequestError: a field is wrong; the error names it.
         """
+        await self._generator.names.find(body.model, key_name.get())
         self._generator.check(body.model, None)
         if (body.prompt is None) == (body.messages is None):
             problem = "both missing; one of them is needed" if body.prompt is None else "both given; give one"
@@ -97,6 +98,7 @@ class TokenizationService:
         Raises:
             RequestError: the model does not have a token id, or a field is wrong; the error names it.
         """
+        await self._generator.names.find(body.model, key_name.get())
         self._generator.check(body.model, None)
         skip = body.skip_special_tokens is not False
         if len(body.tokens) > max(self._most, MAX_PROMPTS):  # checked first: there may be a million

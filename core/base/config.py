@@ -15,7 +15,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from .adapter_name import fault_of_adapter
+from . import adapter_settings
 from .errors import ConfigError
 from .replica_place import ReplicaPlace
 from .setting import Setting, check_fields
@@ -124,15 +124,10 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
         "Keep this much of encoded images, so that an image that comes again is not encoded again; 0: serve a model "
         "that reads images with text alone.", metavar="MB", group="Images")] = 256
 
-    adapters: Annotated[tuple[str, ...], Setting(
-        "Serve the LoRA adapter in the folder PATH as the model NAME; repeatable.", flag="--adapter",
-        aliases=("--lora-paths", "--lora-modules"), unset="none is loaded at the start", metavar="NAME=PATH", group="Adapters",
-        check=fault_of_adapter)] = ()
-    max_adapters: Annotated[Count | None, Setting(
-        "Maximum number of adapters in memory at once; 0: none can be loaded.",
-        aliases=("--max-loras", "--max-loras-per-batch"), unset="as many as --adapter names")] = None
-    max_adapter_rank: Annotated[Positive | None, Setting(
-        "Highest rank of an adapter.", aliases=("--max-lora-rank",), unset="the highest rank of the --adapter folders, at least 16")] = None
+    adapters: adapter_settings.Adapters = ()
+    max_adapters: adapter_settings.MaxAdapters = None
+    max_loaded_adapters: adapter_settings.MaxLoadedAdapters = None
+    max_adapter_rank: adapter_settings.MaxAdapterRank = None
 
     max_running_requests: Annotated[Positive | None, Setting(
         "Maximum number of sequences in a step.", unset="512 on a GPU, 128 on a CPU", group="Scheduling")] = None
@@ -292,6 +287,9 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
         "Accept requests from pages of this site, as in https://app.example.com; repeatable. * accepts any. Sets "
         "no CORS headers.",
         unset="any, unless the server listens on a loopback address and requires no key", metavar="ORIGIN")] = ()
+
+    adapter_source: adapter_settings.AdapterSourceName = "none"
+    adapter_source_timeout: adapter_settings.AdapterSourceTimeout = 30.0
 
     chat_template: Annotated[str | None, Setting(
         "Turn messages into a prompt by a registered template, or by a Jinja file.",

@@ -274,13 +274,15 @@ class AdapterList(msgspec.Struct, frozen=True, tag="adapters"):
 
     Attributes:
         adapters: loaded adapters, those that are being loaded, and the last ones that could not be loaded.
-        max_adapters: number of adapters that fit into memory at once.
+        max_adapters: number of adapters that steps may use at once: the number of slots.
         max_rank: highest rank that an adapter may have; 0: no adapter fits.
+        max_loaded: number of adapters that may be loaded at once, those in slots included.
     """
 
     adapters: list[AdapterInfo] = []
     max_adapters: int = 0
     max_rank: int = 0
+    max_loaded: int = 0
 
 
 class SetLogLevel(msgspec.Struct, frozen=True, tag="set_log_level"):

@@ -175,4 +175,5 @@ def started_event(request: Request | EmbedRequest, model: str = "", parent: str 
         fields={} if isinstance(request, EmbedRequest) else request.fields,
         model=model,
         traceparent=parent,
+        adapter="" if isinstance(request, EmbedRequest) else request.adapter,
     )

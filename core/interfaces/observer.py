@@ -31,6 +31,7 @@ class RequestStarted(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         max_tokens: limit on the output's tokens; None: only the context limits it.
         fields: values of request fields of plugins, by name (see `RequestField`).
         model: name under which the model is served.
+        adapter: name of the adapter that the request uses; "": none.
         traceparent: W3C trace context that the client sent in the header `traceparent`; "" if it sent none or
             a malformed one.
     """
@@ -47,6 +48,7 @@ class RequestStarted(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     fields: dict[str, Any] = {}
     model: str = ""
     traceparent: str = ""
+    adapter: str = ""
 
 
 class RequestFirstToken(msgspec.Struct, frozen=True, kw_only=True, gc=False):

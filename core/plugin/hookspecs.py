@@ -174,6 +174,10 @@ class HookSpecs:
         """Register classes that implement `llmfw.core.Router` (`--router NAME`)."""
 
     @hookspec
+    def register_adapter_sources(self, register: Register) -> None:
+        """Register classes that implement `llmfw.core.AdapterSource` (`--adapter-source NAME`)."""
+
+    @hookspec
     def register_commands(self, cli: click.Group) -> None:
         """Add commands to the `llmfw` command line, with click's own decorators: `@cli.command()`."""
 
@@ -208,6 +212,7 @@ HOOK_NAMES: dict[str, str] = {
     "media_processor": "register_media_processors",
     "token_sampler": "register_token_samplers",
     "router": "register_routers",
+    "adapter_source": "register_adapter_sources",
 }
 """Kind of component → the hook that registers it. The kind is also the prefix of the component's options."""
 

@@ -32,6 +32,7 @@ INTERFACES: Mapping[str, str] = {
     "media_processor": "llmfw.core:MediaProcessor",
     "token_sampler": "llmfw.core:TokenSampler",
     "router": "llmfw.core:Router",
+    "adapter_source": "llmfw.core:AdapterSource",
 }
 """Kind of component → the interface that its classes implement."""
 

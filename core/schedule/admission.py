@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import numpy as np
+
+from .adapter_gate import AdapterGate
 from .deferral import Lane, Limits
 from .new_token_ratio import MAX_NEW_TOKENS_COUNTED
 from .plan_builder import PlanBuilder
@@ -14,6 +17,8 @@ from .sequence_table import Indices
 from .step_budget import StepBudget
 from .trace import DecisionTrace
 
+NO_SLOT = "its adapter waits for a slot"
+
 
 class Admission:
     """Admits waiting sequences.
@@ -22,7 +27,8 @@ class Admission:
         pages: source of the sequences' pages.
         live, deferrable: the sequences of each class (see `deferral`).
         adapter: calls the policy.
-        retraction: retracts deferrable sequences if live ones need their rows or pages.
+        gate: passes over sequences whose adapters are not in slots.
+        retraction: retracts deferrable sequences if live ones need their rows, pages or slots.
         leaders: chooses the sequences that wait for a prefix that another sequence computes.
         whole: maximum number of sequences and prompt tokens in a step.
         trace: receives each decision; None: decisions are not traced.
@@ -34,6 +40,7 @@ class Admission:
         live: Lane,
         deferrable: Lane,
         adapter: PolicyAdapter,
+        gate: AdapterGate,
         retraction: Retraction,
         leaders: PrefixLeaders,
         whole: Limits,
@@ -44,6 +51,7 @@ class Admission:
         self._live = live
         self._deferrable = deferrable
         self._adapter = adapter
+        self._gate = gate
         self._retraction = retraction
         self._leaders = leaders
         self._whole = whole
@@ -53,7 +61,8 @@ class Admission:
         """Start a lane's waiting sequences, in the policy's order, until one does not fit.
 
         Also stops when the step's token budget is spent. Sequences that the policy holds back are not
-        started, except for the first one if no sequence runs.
+        started, except for the first one if no sequence runs. Sequences whose adapters have no slot are
+        passed over.
 
         Args:
             budget: rest of the step's token budget; the started sequences' tokens are subtracted.
@@ -73,6 +82,7 @@ class Admission:
             num_open = 1
         reserved = self._reserved_tokens(lane)
         admitted: list[int] = []
+        passed_over: list[int] = []
         num_looked_at = 0
         reason = "the policy holds it"
         for index in indices[:num_open]:
@@ -81,6 +91,9 @@ class Admission:
             num_looked_at += 1
             seq = self._table.at(int(index))
             if seq.num_in_flight:
+                continue
+            if not self._has_slot(seq):
+                passed_over.append(seq.index)
                 continue
             count = self._start(lane, seq, budget, reserved)
             if count is None:
@@ -93,8 +106,18 @@ class Admission:
             admitted.append(seq.index)
             reserved += seq.length - seq.num_computed - count + min(seq.num_to_come, MAX_NEW_TOKENS_COUNTED)
         lane.queue.count_overtaken(admitted)
-        lane.why_waiting = reason
+        if passed_over:
+            self._trace_waits(np.array(passed_over, dtype=np.intp), NO_SLOT)
+        lane.why_waiting = reason or (NO_SLOT if passed_over else "")
         self._trace_waits(indices[num_looked_at:], reason)
+
+    def _has_slot(self, seq: SequenceState) -> bool:
+        """Return whether a waiting sequence needs no adapter, or its adapter is in a slot."""
+        if self._gate.admits(seq):
+            return True
+        if unneeded := self._gate.unneeded(seq):
+            self._retraction.retract(self._deferrable, unneeded, "a live request needs the adapter's slot")
+        return bool(unneeded) and self._gate.admits(seq)
 
     @property
     def _num_running(self) -> int:
@@ -148,6 +171,7 @@ class Admission:
                 if count:
                     self._leaders.lead(seq)
                 lane.start(seq)
+                self._gate.start(seq)
                 self._pages.count_found(seq)
                 if self._trace is not None:
                     self._trace.admitted(seq)

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from .adapter_gate import AdapterGate
 from .deferral import Lane
 from .new_token_ratio import MAX_NEW_TOKENS_COUNTED
 from .policy_adapter import PolicyAdapter
@@ -28,6 +29,7 @@ class Retraction:
         pages: pages of all sequences.
         live, deferrable: the sequences of each class (see `deferral`).
         adapter: calls the policy.
+        gate: says whether a waiting sequence's adapter lets it start.
         places: maximum number of running sequences.
         trace: receives each retraction; None: retractions are not traced.
 
@@ -41,6 +43,7 @@ class Retraction:
         live: Lane,
         deferrable: Lane,
         adapter: PolicyAdapter,
+        gate: AdapterGate,
         places: int,
         trace: DecisionTrace | None,
     ) -> None:
@@ -50,6 +53,7 @@ class Retraction:
         self._live = live
         self._deferrable = deferrable
         self._adapter = adapter
+        self._gate = gate
         self._places = places
         self._trace = trace
 
@@ -103,6 +107,11 @@ class Retraction:
         )
         return True
 
+    def retract(self, lane: Lane, victims: Iterable[SequenceState], reason: str) -> None:
+        """Retract these running sequences of a lane."""
+        for victim in victims:
+            self._retract(lane, victim, reason)
+
     def preempt(self, lane: Lane) -> None:
         """Retract running sequences for the first waiting live one, if the waiting one does not fit.
 
@@ -115,7 +124,7 @@ class Retraction:
         if not (policy.preempts or (self._adapter.has_shares and lane.num_running >= self._places)):
             return
         first = self._adapter.first(lane)
-        if first.num_in_flight or self._would_fit(lane, first, []):
+        if first.num_in_flight or not self._gate.admits(first) or self._would_fit(lane, first, []):
             return
         if policy.preempts and self._make_go(lane, first, self._adapter.give_way(lane, first)):
             return

@@ -37,6 +37,7 @@ from llmfw.core.base.step import NO_PROCESSORS, AskedProcessors, StepOutput
 from llmfw.core.base.steps_view import StepsView
 from llmfw.core.interfaces.policy import SchedulePolicy
 
+from .adapter_gate import AdapterGate
 from .constraint import Constraint
 from .deferral import Lane, Limits
 from .new_token_ratio import NewTokenRatio
@@ -46,6 +47,7 @@ from .policy_adapter import PolicyAdapter
 from .sequence import SequenceState, Status
 from .sequence_pages import SequencePages
 from .sequence_states import taken_in
+from .slot_assignment import SlotAssignment
 from .step_planner import StepPlanner
 from .step_watch import MAX_WAITING, StepWatch
 from .tenants import PROMPT_WEIGHT, Tenants
@@ -81,6 +83,7 @@ class Scheduler:
         trace: receives each decision; None: decisions are not traced.
         speculation: adds drafts to steps; None: no drafts. With drafts, each step must be committed before
             the next is planned.
+        slots: which adapters are in the model's slots; None: it has none.
 
     Attributes:
         live, deferrable: the sequences of each class (see `deferral`).
@@ -104,6 +107,7 @@ class Scheduler:
         clock: Callable[[], float] = time.monotonic,
         trace: DecisionTrace | None = None,
         speculation: Speculation | None = None,
+        slots: SlotAssignment | None = None,
     ) -> None:
         self._table = pages.numbers
         self.live = Lane(ratio, self._table)
@@ -118,6 +122,7 @@ class Scheduler:
             self.live,
             self.deferrable,
             self._adapter,
+            AdapterGate(slots, self._table, self.live, self.deferrable, clock),
             whole=whole,
             share=Limits.share_of(whole, share),
             chunked=chunked,
@@ -176,7 +181,7 @@ class Scheduler:
         """Add a request to the waiting ones. The caller must ensure that the request fits into the pool.
 
         Args:
-            adapter: slot number of the request's adapter, from 1; 0: no adapter.
+            adapter: number of the request's adapter, from 1; 0: no adapter.
         """
         seq = SequenceState(request, self._num_arrived, constraint, self._table, processors)
         self._num_arrived += 1

@@ -55,7 +55,8 @@ class SequenceTable:
             executor tracks nothing for the row yet.
         place: index in the waiting queue.
         is_deferrable: 1 if the request is deferrable, else 0.
-        adapter: number of the adapter's slot, from 1; 0: no adapter.
+        adapter: number of the adapter, from 1; 0: no adapter.
+        slot: number of the adapter's slot while the sequence runs, from 1; 0: no adapter.
         shift: difference of the rotary position from the index, for tokens after the prompt.
         token_at: time of the last token (see `TokenGaps`); 0 before the first.
     """
@@ -81,6 +82,7 @@ class SequenceTable:
     place: Ints
     is_deferrable: Ints
     adapter: Ints
+    slot: Ints
     shift: Ints
     came_at: Floats
     deadline: Floats
@@ -98,7 +100,7 @@ class SequenceTable:
             "num_computed",
         ),
         *("num_cached", "overtaken", "row", "is_new", "num_pages", "num_shared_pages", "last_token"),
-        *("tracking", "is_scored", "num_counted", "place", "is_deferrable", "adapter", "shift"),
+        *("tracking", "is_scored", "num_counted", "place", "is_deferrable", "adapter", "slot", "shift"),
     )
     _FLOATS = ("came_at", "deadline", "token_at")
 

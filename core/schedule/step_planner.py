@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from .adapter_gate import AdapterGate
 from .admission import Admission
 from .deferral import Lane, Limits
 from .plan import BatchPlan
@@ -35,6 +36,7 @@ class StepPlanner:
         pages: source of the sequences' pages.
         live, deferrable: the sequences of each class (see `deferral`).
         adapter: calls the policy.
+        gate: decides which adapters are in slots.
         whole: maximum number of sequences and prompt tokens in a step.
         share: limits of deferrable sequences in a step with live ones.
         chunked: whether to split a prompt that exceeds the budget over several steps; if not, the prompt runs
@@ -49,6 +51,7 @@ class StepPlanner:
         live: Lane,
         deferrable: Lane,
         adapter: PolicyAdapter,
+        gate: AdapterGate,
         *,
         whole: Limits,
         share: Limits,
@@ -60,10 +63,10 @@ class StepPlanner:
         self._table = pages.numbers
         self._live = live
         self._deferrable = deferrable
-        self._retraction = Retraction(pages, live, deferrable, adapter, whole.places, trace)
+        self._retraction = Retraction(pages, live, deferrable, adapter, gate, whole.places, trace)
         self._leaders = PrefixLeaders(pages)
         self._admission = Admission(
-            pages, live, deferrable, adapter, self._retraction, self._leaders, whole, trace
+            pages, live, deferrable, adapter, gate, self._retraction, self._leaders, whole, trace
         )
         self._whole = whole
         self._share = share

@@ -148,9 +148,9 @@ def count_tokens(seq: SequenceState) -> RowCounts:
 
 
 def _adapters(table: SequenceTable, indices: Indices) -> Ints:
-    """Return the sequences' adapters, as in `StepInput`."""
-    adapters = table.adapter[indices]
-    return adapters if adapters.any() else NO_INTS
+    """Return the slots of the sequences' adapters, as in `StepInput`."""
+    slots = table.slot[indices]
+    return slots if slots.any() else NO_INTS
 
 
 def _rotary(sequences: Sequence[SequenceState], starts: Ints, counts: Ints) -> Ints:

@@ -40,6 +40,7 @@ pytest.register_assert_rewrite(
             "drafters",
             "model_sources",
             "observers",
+            "adapter_sources",
             "authenticators",
             "middleware",
             "request_fields",
@@ -58,6 +59,7 @@ pytest.register_assert_rewrite(
 )
 
 if TYPE_CHECKING:
+    from .adapter_sources import AdapterSourceTests
     from .attention import AttentionBackendTests
     from .authenticators import AuthenticatorTests
     from .batch_stores import BatchStoreTests
@@ -88,6 +90,7 @@ if TYPE_CHECKING:
     from .weight_loaders import WeightLoaderTests
 
 _HOMES = {
+    "AdapterSourceTests": "adapter_sources",
     "AttentionBackendTests": "attention",
     "AuthenticatorTests": "authenticators",
     "BatchStoreTests": "batch_stores",
@@ -128,6 +131,7 @@ def __getattr__(name: str) -> Any:
 
 
 __all__ = [
+    "AdapterSourceTests",
     "AttentionBackendTests",
     "AuthenticatorTests",
     "BatchStoreTests",

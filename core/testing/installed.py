@@ -48,6 +48,7 @@ KITS: Mapping[str, tuple[str, str]] = {
     "model_adapter": ("model_adapters:ModelAdapterTests", "adapter"),
     "token_sampler": ("token_samplers:TokenSamplerTests", "token_sampler"),
     "router": ("routers:RouterTests", "router"),
+    "adapter_source": ("adapter_sources:AdapterSourceTests", "source"),
     "media_processor": ("media_processors:MediaProcessorTests", "processor_class"),
 }
 """Component kind → (module and test class in this package, fixture that returns the component)."""
@@ -121,7 +122,7 @@ def _fixture_of(entry: Entry, component: type[Any], options: Mapping[str, Option
     """Return a function that returns the value of the component's fixture.
 
     The value is an instance with these options if the component is a policy, a drafter, an observer,
-    middleware, an authenticator, a request field, an eviction rule, a router, a logits processor, a
+    middleware, an authenticator, a request field, an eviction rule, a router, an adapter source, a logits processor, a
     quantization scheme or a model. Otherwise, it is a class.
     """
     built = entry.build_options(options)
@@ -134,6 +135,7 @@ def _fixture_of(entry: Entry, component: type[Any], options: Mapping[str, Option
         "request_field",
         "eviction",
         "router",
+        "adapter_source",
         "quantization_scheme",
     ):
         return lambda: component(built)

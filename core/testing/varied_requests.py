@@ -79,4 +79,5 @@ def _start(rng: random.Random, name: str, task: str) -> RequestStarted:
         max_tokens=rng.choice([None, 16]) if task == "generate" else None,
         model=rng.choice(["", "m", "n"]),
         traceparent=rng.choice(["", TRACE_PARENT]),
+        adapter=rng.choice(["", "", "sql", "tone", "base:x"]) if task == "generate" else "",
     )

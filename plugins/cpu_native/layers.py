@@ -1,7 +1,7 @@
 """The module pass `cpu-native`: replaces decoders of known model families with native code.
 
-A decoder is replaced as a whole or not at all; quantized linear layers are replaced in any decoder. The
-modules of a replaced decoder remain in the module tree under their names, with the same weights. Linear
+A decoder is replaced as a whole or not at all; quantized linear layers, and linear layers with room for
+adapters, are replaced in any decoder. The modules of a replaced decoder remain in the module tree under their names, with the same weights. Linear
 layers store their weights only in the native layout, so no weight is in memory twice.
 """
 
@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from llmfw.core import ModulePass
+from llmfw.core.model.adapters.adapted_linear import AdaptedLinear
 from llmfw.core.model.quantization.modules import QuantizedEmbedding, QuantizedLinear, num_bytes
 from llmfw.core.model.trial.module_trial import Recording, agree, attention_input
 
@@ -35,7 +36,8 @@ from .weights import Arena, NativeEmbedding, NativeLinear
 class NativePass(ModulePass):
     """Replaces a decoder with a `NativeDecoder`, and the head after it with a `NativeLinear`.
 
-    Also replaces each quantized linear layer with a `NativeLinear`, in any decoder.
+    Also replaces each quantized linear layer, and the base's product in each linear layer with room for
+    adapters, with a `NativeLinear`, in any decoder.
     """
 
     @classmethod
@@ -67,7 +69,7 @@ class NativePass(ModulePass):
             self.has_own_threads = True
             if is_bare:
                 model.forward = HeadedForward(native, model.get_submodule("lm_head"))
-        return count + _replace_quantized(model)
+        return count + _replace_quantized(model) + _replace_adapted(model)
 
 
 def _pack_layers(parts: list[LayerParts], arena: Arena) -> tuple[list[PackedLayer], int]:
@@ -141,6 +143,21 @@ def _replace_quantized(model: nn.Module) -> int:
                     biases = None if child.bias is None else [child.bias]
                     setattr(parent, name, NativeLinear(pack_linears([child], biases, Arena())))
                     count += 1
+    return count
+
+
+def _replace_adapted(model: nn.Module) -> int:
+    """Replace the base's product in each linear layer with room for adapters; return the number of layers."""
+    count = 0
+    for module in list(model.modules()):
+        if not isinstance(module, AdaptedLinear) or not is_plain_linear(module.base):
+            continue
+        base = module.base
+        assert isinstance(base, nn.Linear)
+        if base.weight.dtype in DTYPES:
+            biases = None if base.bias is None else [base.bias]
+            module.base = NativeLinear(pack_linears([base], biases, Arena()))
+            count += 1
     return count
 
 

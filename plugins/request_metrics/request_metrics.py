@@ -13,8 +13,8 @@ from prometheus_client import Metric
 
 from llmfw.core import RequestEnded, RequestEvent, RequestFirstToken, RequestObserver, RequestStarted
 
+from .label_counts import LabelCounts
 from .series import Counts, Distribution
-from .tenant_counts import TenantCounts
 
 LABELS = ("model", "class")
 """Labels of all metrics: the served model, and "live" or "deferrable"."""
@@ -75,9 +75,12 @@ class RequestMetrics(RequestObserver):
         Attributes:
             max_tenants: number of API keys' names that get metrics of their own; further ones are counted as
                 "other". 0: no metrics by tenant.
+            max_adapters: number of adapters that get metrics of their own; further ones are counted as "other".
+                0: no metrics by adapter. Requests without an adapter have none.
         """
 
         max_tenants: Annotated[int, msgspec.Meta(ge=0)] = 0
+        max_adapters: Annotated[int, msgspec.Meta(ge=0)] = 50
 
     options: Options
 
@@ -85,7 +88,8 @@ class RequestMetrics(RequestObserver):
         super().__init__(options)
         self._known: set[tuple[str, str]] = set()
         self._series: list[Counts | Distribution] = []
-        self._tenants = TenantCounts(options.max_tenants) if options.max_tenants else None
+        self._tenants = LabelCounts("tenant", options.max_tenants) if options.max_tenants else None
+        self._adapters = LabelCounts("adapter", options.max_adapters) if options.max_adapters else None
 
         def histogram(name: str, about: str, bounds: Sequence[float]) -> Distribution:
             made = Distribution(name, about, LABELS, bounds)
@@ -153,8 +157,9 @@ class RequestMetrics(RequestObserver):
                 self._started.add(labels)
 
     def metrics(self) -> Iterable[Metric]:
-        if self._tenants is not None:
-            yield from self._tenants.families()
+        for counts in (self._tenants, self._adapters):
+            if counts is not None:
+                yield from counts.families()
         for each in self._series:
             yield each.family()
 
@@ -179,7 +184,10 @@ class RequestMetrics(RequestObserver):
         if event.restarts:
             self._restarted.add(labels, event.restarts)
         if self._tenants is not None:
-            self._tenants.note(event)
+            # Only names of API keys become labels, because clients can choose any user name.
+            self._tenants.note(event, event.started.tenant if event.started.tenant_is_key else "")
+        if self._adapters is not None and event.started.adapter:
+            self._adapters.note(event, event.started.adapter)
         if event.finish in ("stop", "length"):  # other requests ended early
             self._note_whole(event, labels)
 

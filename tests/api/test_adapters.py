@@ -12,8 +12,9 @@ import httpx
 import openai
 import pytest
 
+from llmfw.api.adapters.isolated_source import build_source
 from llmfw.api.llm import LLM
-from llmfw.core.base.config import EngineConfig
+from llmfw.core.base.config import EngineConfig, ServerConfig
 from llmfw.core.base.errors import ModelNotFoundError, RequestError
 from llmfw.core.base.request import SamplingParams
 from llmfw.core.engine.generation.build import build_generation_engine
@@ -206,6 +207,65 @@ def test_pins_and_the_cache_name_adapters(tuned: Served) -> None:
     [pinned] = [each for each in found if each["first_text"].endswith(text)]
     assert (pinned["adapter"], pinned["cache_salt"], pinned["pinned"]) == ("red", "", True)
     assert httpx.delete(f"{tuned.url}/admin/cache/pins/{pin.json()['id']}").status_code == 200
+
+
+@pytest.fixture(scope="module")
+def searching(folder: Path) -> Iterator[Served]:
+    """Serve with places for two adapters, which are found in a folder."""
+    registry = load_plugins().registry
+    path = resolve_model("demo", registry).path
+    config = EngineConfig(model=path, dtype="float32", max_total_tokens=4096, max_adapters=2)
+    options = {"adapter_source.path": str(folder)}
+    server = ServerConfig(served_model_name="demo", adapter_source="folder", options=options)
+    tokenizer = load_tokenizer(path)
+    engine = build_generation_engine(config, registry)
+    source = build_source(config, server, registry)
+    with serving(
+        engine,
+        tokenizer,
+        tokenizer.chat_template,
+        name="demo",
+        adapter_source_object=source,
+        ledger=registry.ledger,
+    ) as served:
+        yield served
+
+
+def test_adapters_are_found_when_requests_name_them(
+    searching: Served, folder: Path, expected: dict[str | None, str]
+) -> None:
+    for model in ("red", "demo:blue", "red", "demo"):
+        name = model.removeprefix("demo:") if model != "demo" else None
+        assert completion(searching, model)["choices"][0]["text"] == expected[name]
+    found = httpx.get(searching.url + "/admin/adapters").json()["adapters"]
+    assert {each["name"]: each["state"] for each in found} == {"red": "ready", "blue": "ready"}
+    for path in ("/v1/chat/completions", "/v1/messages"):
+        chat = searching.post(path, {"model": "red", "messages": MESSAGES, "max_tokens": 4})
+        assert (chat.status_code, chat.json()["model"]) == (200, "red")
+
+
+def test_names_lead_to_no_other_files(searching: Served, folder: Path) -> None:
+    for name in (
+        "../adapters/red",
+        f"{folder}/red",
+        "red/../blue",
+        "./red",
+        "RED",
+        "..",
+        "red/adapter_config.json",
+    ):
+        assert completion(searching, name)["error"]["code"] == "model_not_found", name
+    metrics = httpx.get(searching.url + "/metrics").text
+    assert 'llmfw_plugin_calls_total{kind="adapter_source",name="folder",plugin="hub"}' in metrics
+
+
+def test_found_adapters_that_cannot_be_served_are_refused(searching: Served, folder: Path) -> None:
+    (folder / "wrong").mkdir()
+    for file in ("adapter_config.json", "adapter_model.safetensors"):
+        (folder / "wrong" / file).write_text("{}")
+    error = completion(searching, "wrong")["error"]
+    assert (error["code"], error["param"]) == ("adapter_not_loaded", "model")
+    assert str(folder) not in error["message"]
 
 
 def test_python_loads_and_unloads_adapters(folder: Path, expected: dict[str | None, str]) -> None:

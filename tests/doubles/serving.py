@@ -131,7 +131,7 @@ def serving(
     Args:
         name: of the model, for clients.
         others: name of each further model → its engine; their components are those of the first.
-        options: of the server's config; COMPONENT_OPTIONS, plugin_routes, middleware_objects, authenticator_objects, ledger and stores (by their names in
+        options: of the server's config; COMPONENT_OPTIONS, plugin_routes, middleware_objects, authenticator_objects, adapter_source_object, ledger and stores (by their names in
             `Stores`) go to the application.
     """
     loop = asyncio.new_event_loop()
@@ -156,6 +156,7 @@ def serving(
         options.pop("plugin_routes", ()),
         options.pop("middleware_objects", ()),
         options.pop("authenticator_objects", None),
+        adapter_source=options.pop("adapter_source_object", None),
         ledger=options.pop("ledger", None) or ComponentLedger(),
     )
     config = ServerConfig(served_model_name=name, **options)

@@ -48,6 +48,8 @@ _SERVERS_OWN = (
     "adopt_unowned",
     "authenticators",
     "authentication_timeout",
+    "adapter_source",
+    "adapter_source_timeout",
     "middleware",
     "crash_reports",
     "crash_details",
@@ -114,6 +116,9 @@ def run_command(
     from llmfw.api.app.event_loop import run_to_end
     from llmfw.api.offline.folder import RunFolder, Subject, digest_of, digests_of
     from llmfw.api.offline.run import FileRun
+    from llmfw.api.text.model_names import check_adapter_names
+
+    check_adapter_names(engine, config.served_model_name)
 
     size, sha256 = digest_of(file)
     subject = Subject(

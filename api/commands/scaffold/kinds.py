@@ -156,6 +156,13 @@ KINDS: Mapping[str, Kind] = {
             "llmfw serve --replicas 2 --router {name}",
             "Router",
         ),
+        Kind(
+            "adapter_source",
+            "adapters that a JSON file names",
+            "llmfw serve --max-adapters 4 --adapter-source {name}",
+            "Source",
+            check="-o adapter_source.index=FILE --set name=NAME",
+        ),
         Kind("observer", "how many requests ended, and why", "llmfw serve --observers {name}", "Observer"),
         Kind(
             "request_field",

@@ -148,7 +148,7 @@ class PoolAdapters:
     def _merged(self, lists: Mapping[int, AdapterList]) -> AdapterList:
         first = next(iter(lists.values()))
         infos = [*self._several("ready", lists), *self._several("unloading", lists), *self._failed]
-        return AdapterList(infos, first.max_adapters, first.max_rank)
+        return AdapterList(infos, first.max_adapters, first.max_rank, first.max_loaded)
 
     def _several(self, state: str, lists: Mapping[int, AdapterList]) -> Iterator[AdapterInfo]:
         """Yield one entry per adapter in a state. A ready adapter that some engines lack is "loading"."""

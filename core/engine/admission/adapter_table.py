@@ -1,13 +1,13 @@
-"""Tracks the adapters of an engine: their names, their slots, and the requests that use them.
+"""Tracks the adapters of an engine: their names, their places, and the requests that use them.
 
-A load under a used name makes a new version, in its own slot. Each request keeps the version that was current
-at its arrival. An unloaded or replaced adapter takes no new requests, and leaves its slot when its last
-request has ended.
+A place is room for an adapter in memory: a number below `--max-loaded-adapters`. A load under a used name makes
+a new version, in its own place. Each request keeps the version that was current at its arrival. An unloaded or
+replaced adapter takes no new requests, and leaves its place when its last request has ended.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import msgspec
@@ -20,23 +20,23 @@ from llmfw.core.base.request import Request
 
 @dataclass(slots=True)
 class Resident:
-    """An adapter in a slot.
+    """A loaded adapter.
 
     Attributes:
         name: name by which requests ask for it.
         path: folder from which it was read.
         version: number of its load, unique in the engine.
-        slot: index of its slot.
+        place: index of its place.
         rank: its highest rank.
         digest: hash of its files.
         requests: ids of the open requests that use it.
-        leaves: whether its slot becomes free when these have ended.
+        leaves: whether its place becomes free when these have ended.
     """
 
     name: str
     path: str
     version: int
-    slot: int
+    place: int
     rank: int
     digest: str
     requests: set[str] = field(default_factory=set)
@@ -56,15 +56,24 @@ class Resident:
 
 
 class AdapterTable:
-    """The adapters in an engine's slots.
+    """The loaded adapters of an engine.
 
     Args:
-        num_slots: number of slots.
+        num_places: number of places.
+        setting: the setting that gives more places, for error messages.
+        forget: called with the number of each adapter that leaves its place: index of the place, plus 1.
     """
 
-    def __init__(self, num_slots: int) -> None:
-        self._free = list(range(num_slots - 1, -1, -1))
-        self._num_slots = num_slots
+    def __init__(
+        self,
+        num_places: int,
+        setting: str = "--max-adapters",
+        forget: Callable[[int], None] = lambda number: None,
+    ) -> None:
+        self._free = list(range(num_places - 1, -1, -1))
+        self._num_places = num_places
+        self._setting = setting
+        self._forget = forget
         self._ready: dict[str, Resident] = {}
         self._leaving: list[Resident] = []
         self._of_request: dict[str, Resident] = {}
@@ -76,7 +85,7 @@ class AdapterTable:
 
     @property
     def num_free(self) -> int:
-        """Number of free slots."""
+        """Number of free places."""
         return len(self._free)
 
     @property
@@ -85,10 +94,10 @@ class AdapterTable:
         return bool(self._of_request)
 
     def add(self, name: str, path: str, version: int, rank: int, digest: str) -> Resident:
-        """Give an adapter a slot. The adapter replaces an earlier one with the same name.
+        """Give an adapter a place. The adapter replaces an earlier one with the same name.
 
         Raises:
-            ConflictError: all slots are taken.
+            ConflictError: all places are taken.
         """
         earlier = self._ready.get(name)
         if not self._free and (earlier is None or earlier.requests):
@@ -99,7 +108,7 @@ class AdapterTable:
         return resident
 
     def remove(self, name: str) -> Resident:
-        """Stop new requests to an adapter. The adapter leaves its slot when its last request has ended.
+        """Stop new requests to an adapter. The adapter leaves its place when its last request has ended.
 
         Raises:
             ModelNotFoundError: there is no such adapter.
@@ -110,7 +119,7 @@ class AdapterTable:
         if resident.requests:
             self._leaving.append(resident)
         else:
-            self._free.append(resident.slot)
+            self._release(resident)
         return resident
 
     def find(self, name: str) -> Resident:
@@ -142,7 +151,7 @@ class AdapterTable:
         return adapter_salt(adapter, self.find(adapter).digest if adapter else "", salt)
 
     def enter(self, request: Request) -> None:
-        """Record an accepted request. Its adapter, if it has one, stays in its slot until `leave`."""
+        """Record an accepted request. Its adapter, if it has one, stays in its place until `leave`."""
         if request.adapter:
             resident = self._of_request[request.id] = self.find(request.adapter)
             resident.requests.add(request.id)
@@ -155,19 +164,23 @@ class AdapterTable:
         resident.requests.discard(request_id)
         if resident.leaves and not resident.requests:
             self._leaving.remove(resident)
-            self._free.append(resident.slot)
+            self._release(resident)
 
     def number_of(self, request_id: str) -> int:
-        """Return the number of the slot of an entered request's adapter, from 1; 0: it has no adapter."""
+        """Return the number of an entered request's adapter, which is that of its place, from 1; 0: it has none."""
         resident = self._of_request.get(request_id)
-        return 0 if resident is None else resident.slot + 1
+        return 0 if resident is None else resident.place + 1
+
+    def _release(self, resident: Resident) -> None:
+        self._free.append(resident.place)
+        self._forget(resident.place + 1)
 
     def _no_room(self, name: str, earlier: Resident | None) -> str:
-        if not self._num_slots:
+        if not self._num_places:
             return "this server has no room for adapters; start it with --max-adapters"
         if earlier is not None:
             return (
-                f"adapter {name!r:.100} runs {len(earlier.requests)} requests, and no other slot is free for its new version; "
-                "load it again once they have ended, or raise --max-adapters"
+                f"adapter {name!r:.100} runs {len(earlier.requests)} requests, and no other place is free for its new version; "
+                f"load it again once they have ended, or raise {self._setting}"
             )
-        return f"all {self._num_slots} slots for adapters are taken; unload one, or raise --max-adapters"
+        return f"all {self._num_places} places for adapters are taken; unload one, or raise {self._setting}"

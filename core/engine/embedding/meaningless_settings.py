@@ -9,6 +9,7 @@ MEANINGLESS = {
     "module_passes": "--module-passes",
     "adapters": "--adapter",
     "max_adapters": "--max-adapters",
+    "max_loaded_adapters": "--max-loaded-adapters",
     "max_adapter_rank": "--max-adapter-rank",
     "token_sampler": "--token-sampler",
     "policy": "--policy",

@@ -1,4 +1,8 @@
-"""The adapters of a running engine: loads them in the background, and keeps track of the requests that use them."""
+"""The adapters of a running engine: loads them in the background, and keeps track of the requests that use them.
+
+If more adapters may be loaded than the model has slots, the weights of all are kept in host memory, and are copied
+into a slot when a sequence needs them: in the background while steps run, since no running sequence uses the slot.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +19,7 @@ from llmfw.core.base.errors import ConflictError, LLMFWError, RequestError
 from llmfw.core.base.request import Request, TokenEvent
 from llmfw.core.model.adapters.adapter_files import AdapterWeights
 from llmfw.core.model.adapters.adapter_slots import AdapterSlots
+from llmfw.core.schedule.slot_assignment import SlotAssignment, SlotWrite
 
 from ..admission.adapter_table import AdapterTable, Resident
 
@@ -28,15 +33,27 @@ MAX_FAILED = 32
 class EngineAdapters:
     """Loads and unloads an engine's adapters.
 
-    A separate thread reads the files. The engine's thread copies the weights into a slot, between two steps.
+    A thread reads the files, and another one copies weights into slots.
 
     Args:
         slots: the model's slots for adapters; None: the model has no slots.
+        max_loaded: maximum number of loaded adapters, at least the number of slots; None: the number of slots.
+
+    Attributes:
+        assignment: which adapters are in the slots.
     """
 
-    def __init__(self, slots: AdapterSlots | None) -> None:
+    def __init__(self, slots: AdapterSlots | None, max_loaded: int | None = None) -> None:
         self._slots = slots
-        self._table = AdapterTable(0 if slots is None else slots.num_slots)
+        num_slots = 0 if slots is None else slots.num_slots
+        self._max_loaded = num_slots if max_loaded is None else max_loaded
+        assert self._max_loaded >= num_slots, "fewer loaded adapters than slots"
+        self.assignment = SlotAssignment(num_slots)
+        setting = "--max-adapters" if self._max_loaded == num_slots else "--max-loaded-adapters"
+        self._table = AdapterTable(self._max_loaded, setting, self._forget)
+        self._weights: dict[int, AdapterWeights] = {}  # by number; empty if each adapter has a slot
+        self._copies: deque[tuple[SlotWrite, Future[None]]] = deque()
+        self._copier = ThreadPoolExecutor(1, "llmfw-adapter-slots")
         self._num_loads = 0
         self._loading: deque[tuple[AdapterInfo, Future[AdapterWeights]]] = deque()
         self._failed: deque[AdapterInfo] = deque(maxlen=MAX_FAILED)
@@ -88,11 +105,17 @@ class EngineAdapters:
         return AdapterList(
             [*infos, *self._failed],
             max_adapters=0 if slots is None else slots.num_slots,
+            max_loaded=self._max_loaded,
             max_rank=0 if slots is None else slots.max_rank,
         )
 
     def tick(self) -> None:
-        """Copy adapters whose files have been read into their slots. Call this between two steps."""
+        """Take over the adapters whose files have been read, and the slots that have been written.
+
+        Call this between two steps.
+        """
+        while self._copies and self._copies[0][1].done():
+            self._finish_copy()
         while self._loading and self._loading[0][1].done():
             info, reading = self._loading.popleft()
             try:
@@ -103,6 +126,26 @@ class EngineAdapters:
                 self._failed.append(
                     AdapterInfo(info.name, info.path, info.version, state="failed", error=text)
                 )
+
+    def copy(self) -> None:
+        """Start to copy the weights of adapters that were given slots. Call this after a step is planned.
+
+        On a GPU, wait for the copies: another thread must not use it while the engine captures a CUDA graph.
+        """
+        for write in self.assignment.take_writes():
+            assert self._slots is not None
+            copying = self._copier.submit(self._slots.write, write.slot, self._weights[write.adapter])
+            self._copies.append((write, copying))
+            if not self._slots.is_on_cpu:
+                self._finish_copy()
+
+    def finish_copies(self) -> bool:
+        """Wait until all slots are written; return whether any was not. For times at which no sequence runs."""
+        had_copies = self.assignment.has_writes or bool(self._copies)
+        self.copy()
+        while self._copies:
+            self._finish_copy()
+        return had_copies
 
     def salted(self, request: Request) -> Request:
         """Return a request with the salt of its adapter (see `AdapterTable.salted`)."""
@@ -129,7 +172,7 @@ class EngineAdapters:
         self._table.leave(request_id)
 
     def number_of(self, request_id: str) -> int:
-        """Return the number of the slot of an entered request's adapter, from 1; 0: it has no adapter."""
+        """Return the number of an entered request's adapter, from 1; 0: it has no adapter."""
         return self._table.number_of(request_id)
 
     def _next(self, name: str, path: str) -> AdapterInfo:
@@ -137,16 +180,33 @@ class EngineAdapters:
         return AdapterInfo(name, path, self._num_loads, state="loading")
 
     def _install(self, info: AdapterInfo, weights: AdapterWeights) -> Resident:
-        assert self._slots is not None
         begun = time.perf_counter()
         resident = self._table.add(info.name, info.path, info.version, weights.rank, weights.digest)
-        self._slots.write(resident.slot, weights)
+        number = resident.place + 1
+        self._weights[number] = weights
+        where = "in host memory"
+        if self.assignment.num_free:
+            self.assignment.bring(number, in_use=())
+            self.finish_copies()
+            where = f"slot: {self.assignment.slot_of(number)}"
+        if self._max_loaded == self.assignment.num_slots:
+            del self._weights[number]  # it stays in its slot
         logger.info(
-            "Adapter %s is loaded from %s. rank: %d, layers: %d, slot: %d, copied in %.1f ms",
-            *(info.name, info.path, weights.rank, len(weights.layers), resident.slot),
+            "Adapter %s is loaded from %s. rank: %d, layers: %d, %s, copied in %.1f ms",
+            *(info.name, info.path, weights.rank, len(weights.layers), where),
             (time.perf_counter() - begun) * 1e3,
         )
         return resident
+
+    def _finish_copy(self) -> None:
+        write, copying = self._copies.popleft()
+        copying.result()
+        self.assignment.arrive(write)
+
+    def _forget(self, number: int) -> None:
+        """Forget an adapter that has left its place."""
+        self._weights.pop(number, None)
+        self.assignment.remove(number)
 
 
 def _check_name(name: str) -> None:

@@ -76,7 +76,7 @@ def build_generation_engine(
     components = find_components(config, registry)
     with on_device(device):
         model = load_model(config, device, registry)
-        adapters = EngineAdapters(model.adapters)
+        adapters = EngineAdapters(model.adapters, config.max_loaded_adapters)
         adapters.load_now(split_adapters(config.adapters))
         grammars = choose_grammars(config, registry, model.vocab_size)
         check_states(config, model)

@@ -208,6 +208,7 @@ class Engine:
         events = self._end_late() + self._take_compiled()
         begun = self._deferrable_budget.begin()
         plan = self._schedule()
+        self._adapters.copy()
         self._admission_control.note_admitted(self._scheduler)
         self._report_step(self._sizes_of(plan))
         self._meter.planned()
@@ -251,6 +252,8 @@ class Engine:
             plan = self._scheduler.schedule(limits, piece=piece, score_cost=score_cost)
             if plan.sequences or self._loop.has_launched or not self._scheduler.has_work:
                 return plan
+            if self._adapters.finish_copies():
+                continue
             assert self._keeper.give_up(), "nothing runs, and nothing can"
 
     def _take_compiled(self) -> list[TokenEvent]:

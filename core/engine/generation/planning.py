@@ -81,6 +81,7 @@ def build_planning(
         share=config.batch_share,
         trace=together(trace, decisions),
         speculation=speculation,
+        slots=adapters.assignment,
     )
     keeper = _keeper(config, capacity, pages)
     administration = Administration(scheduler, components.policies, keeper, decisions, adapters)

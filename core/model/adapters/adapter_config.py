@@ -16,9 +16,11 @@ import msgspec
 from llmfw.core.base.errors import ModelError
 
 from ..files.small_files import read_json
-from .module_patterns import ModulePatterns, matching_pattern
+from .module_patterns import MatchTime, ModulePatterns, matching_pattern
 
 CONFIG_FILE = "adapter_config.json"
+MAX_CONFIG_BYTES = 2**20
+Rank = Annotated[int, msgspec.Meta(ge=1, le=2**16)]
 
 _WITHOUT_EFFECT = frozenset(
     {
@@ -64,10 +66,10 @@ class _Fields(msgspec.Struct, kw_only=True):
 
     peft_type: str | None = None
     task_type: str | None = None
-    r: Annotated[int, msgspec.Meta(ge=1)] = 8
+    r: Rank = 8
     lora_alpha: float = 8
     use_rslora: bool = False
-    rank_pattern: dict[str, Annotated[int, msgspec.Meta(ge=1)]] | None = None
+    rank_pattern: dict[str, Rank] | None = None
     alpha_pattern: dict[str, float] | None = None
     target_modules: str | list[str] | None = None
     exclude_modules: str | list[str] | None = None
@@ -87,6 +89,7 @@ class AdapterConfig:
         alpha: alpha of modules without an alpha of their own.
         has_root_scale: whether the scale is alpha / sqrt(rank), as in rsLoRA; if not, alpha / rank.
         ranks, alphas: pattern of module names → the rank, or the alpha, of these modules.
+        time: the time for matching all these patterns.
     """
 
     targets: ModulePatterns
@@ -95,15 +98,16 @@ class AdapterConfig:
     has_root_scale: bool = False
     ranks: Mapping[str, int] = field(default_factory=dict)
     alphas: Mapping[str, float] = field(default_factory=dict)
+    time: MatchTime = field(default_factory=MatchTime, compare=False)
 
     def rank_of(self, module: str) -> int:
         """Return the rank of a module's low-rank layers."""
-        key = matching_pattern(self.ranks, module)
+        key = matching_pattern(self.ranks, module, self.time)
         return self.rank if key is None else self.ranks[key]
 
     def scale_of(self, module: str) -> float:
         """Return the factor for the output of a module's low-rank layers."""
-        key, rank = matching_pattern(self.alphas, module), self.rank_of(module)
+        key, rank = matching_pattern(self.alphas, module, self.time), self.rank_of(module)
         alpha = self.alpha if key is None else self.alphas[key]
         return alpha / (math.sqrt(rank) if self.has_root_scale else rank)
 
@@ -114,6 +118,10 @@ def read_adapter_config(folder: Path) -> AdapterConfig:
     Raises:
         ModelError: there is no such file, it cannot be read, or the adapter is of a kind that is not served.
     """
+    if not is_small(folder):
+        raise ModelError(
+            f"adapter {str(folder)!r} has a {CONFIG_FILE} of more than {MAX_CONFIG_BYTES} bytes; save it again"
+        )
     found = read_json(folder / CONFIG_FILE)
     if not found:
         raise ModelError(f"adapter {str(folder)!r} has no {CONFIG_FILE}; give a folder that PEFT has saved")
@@ -121,6 +129,12 @@ def read_adapter_config(folder: Path) -> AdapterConfig:
         return config_of(found)
     except ModelError as error:
         raise ModelError(f"adapter {str(folder)!r} cannot be served: {error}") from error
+
+
+def is_small(folder: Path) -> bool:
+    """Return whether an adapter's config, if it is a file, has at most `MAX_CONFIG_BYTES`."""
+    file = folder / CONFIG_FILE
+    return not file.is_file() or file.stat().st_size <= MAX_CONFIG_BYTES
 
 
 def config_of(found: Mapping[str, Any]) -> AdapterConfig:

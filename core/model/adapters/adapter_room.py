@@ -45,10 +45,14 @@ class AdapterRoom:
         """
         named = split_adapters(config.adapters)
         num_slots = len(named) if config.max_adapters is None else config.max_adapters
-        if num_slots < len(named):
+        num_loaded = config.max_loaded_adapters or num_slots
+        if num_loaded < len(named):
+            setting = "--max-loaded-adapters" if config.max_loaded_adapters else "--max-adapters"
             raise ConfigError(
-                f"--max-adapters is {num_slots}, and --adapter names {len(named)}; raise it, or leave it out"
+                f"{setting} is {num_loaded}, and --adapter names {len(named)}; raise it, or leave it out"
             )
+        if config.max_loaded_adapters is not None:
+            _check_loaded(config.max_loaded_adapters, num_slots, config)
         if not num_slots:
             if config.max_adapter_rank is not None:
                 raise ConfigError(
@@ -72,3 +76,16 @@ class AdapterRoom:
             *(self.num_slots, self.max_rank, gigabytes(slots.num_bytes)),
         )
         return slots
+
+
+def _check_loaded(num_loaded: int, num_slots: int, config: EngineConfig) -> None:
+    """Raise ConfigError if fewer adapters may be loaded than there are slots, or if changes of slots spoil a record."""
+    if num_loaded < num_slots or not num_slots:
+        raise ConfigError(
+            f"--max-loaded-adapters is {num_loaded}, and there are {num_slots} slots (--max-adapters); give at least as many, "
+            "and at least one slot"
+        )
+    if config.record_steps is not None and num_loaded > num_slots:
+        raise ConfigError(
+            "--record-steps does not record which adapter is in which slot; leave out --max-loaded-adapters"
+        )

@@ -70,6 +70,11 @@ class AdapterSlots:
         """Size of all slots in bytes."""
         return sum(linear.num_bytes for linear in self._linears)
 
+    @property
+    def is_on_cpu(self) -> bool:
+        """Whether the slots are in the memory of the CPU."""
+        return all(linear.down.device.type == "cpu" for linear in self._linears)
+
     def read(self, path: str) -> AdapterWeights:
         """Read an adapter's files, and check them against the model. Changes nothing; any thread may call it.
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
+import time
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 from llmfw.core.base.request import FinishReason, Request, SamplingParams, Thinking, TokenEvent
@@ -20,6 +22,7 @@ from llmfw.core.schedule.new_token_ratio import NewTokenRatio
 from llmfw.core.schedule.plan import BatchPlan
 from llmfw.core.schedule.scheduler import Scheduler
 from llmfw.core.schedule.sequence_pages import SequencePages
+from llmfw.core.schedule.slot_assignment import SlotAssignment
 from llmfw.core.schedule.speculation import Speculation
 from llmfw.core.schedule.trace import DecisionTrace
 from llmfw.plugins.policies.fcfs import FCFS
@@ -50,6 +53,8 @@ class Driver:
         trace: DecisionTrace | None = None,
         rule: IsolatedRule | None = None,
         speculation: Speculation | None = None,
+        slots: SlotAssignment | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         pool = KVPool(num_tokens // page_size, page_size)
         cache: PrefixCache = RadixCache(pool, rule) if cached else NoPrefixCache()
@@ -67,6 +72,8 @@ class Driver:
             share=share,
             trace=trace,
             speculation=speculation,
+            slots=slots,
+            clock=clock,
         )
         self.model = HashedModel(self.pages, VOCAB_SIZE)
         self.chunked = chunked
@@ -85,9 +92,10 @@ class Driver:
         *,
         stops: bool = False,
         thinking: Thinking | None = None,
+        number: int = 0,
         **fields: Any,
     ) -> None:
-        """Add a request; `fields` are those of `Request`."""
+        """Add a request; `number` is that of its adapter, and `fields` are those of `Request`."""
         sampling = SamplingParams(max_tokens=max_tokens)
         eos = (STOP,) if stops else ()
         request = Request(
@@ -100,7 +108,7 @@ class Driver:
         )
         self.requests[request_id] = request
         self.output[request_id] = []
-        self.scheduler.add(request, constraint_of(request, None))
+        self.scheduler.add(request, constraint_of(request, None), adapter=number)
 
     def abort(self, request_id: str) -> None:
         self.scheduler.abort(request_id)

@@ -486,6 +486,19 @@ ROUTERS = {
     "Ponders": "test_a_choice_costs_little",
 }
 
+ADAPTER_SOURCES = {
+    "ReturnsTheWeights": "test_folders_are_absolute_and_hold_both_files",
+    "ReturnsRelativePaths": "test_folders_are_absolute_and_hold_both_files",
+    "CopiesEachTime": "test_an_adapter_is_found_again",
+    "RaisesForUnknownNames": "test_unknown_names_give_none",
+    "LeavesTheRoot": "test_hostile_names_find_nothing",
+    "TakesPartsOfPaths": "test_paths_from_an_adapter_find_nothing",
+    "IgnoresCase": "test_paths_from_an_adapter_find_nothing",
+    "FollowsLinks": "test_folders_are_in_the_root",
+    "KeepsTheName": "test_several_threads_may_ask",
+    "KeepsUnknownNames": "test_nothing_is_kept_of_unknown_names",
+}
+
 MEDIA_PROCESSORS = {
     "ShortKeys": "test_spans_begin_and_end_with_rows",
     "SpansTooLong": "test_spans_begin_and_end_with_rows",
@@ -523,6 +536,7 @@ BROKEN = {
     "broken_model_adapters": MODEL_ADAPTERS,
     "broken_token_samplers": TOKEN_SAMPLERS,
     "broken_routers": ROUTERS,
+    "broken_adapter_sources": ADAPTER_SOURCES,
     "broken_media_processors": MEDIA_PROCESSORS,
 }
 NUM_TRIED = of_length(1, 100)  # of each kit

@@ -64,10 +64,11 @@ ALL_REASONS = {
 Labels = dict[str, str]
 
 
-def expected_samples(events: Sequence[RequestEvent], max_tenants: int) -> Any:
+def expected_samples(events: Sequence[RequestEvent], max_tenants: int, max_adapters: int) -> Any:
     """Return the samples, comparable by `==` with others up to rounding: (name, labels) → value."""
     found: Counter[tuple[str, frozenset[tuple[str, str]]]] = Counter()
-    for name, labels, number in (*_counts(events), *_tenant_counts(events, max_tenants)):
+    by_name = (*_tenant_counts(events, max_tenants), *_adapter_counts(events, max_adapters))
+    for name, labels, number in (*_counts(events), *by_name):
         found[name, frozenset(labels.items())] += number  # type: ignore[assignment]
     for (name, key), numbers in _observed(events).items():
         found[f"{name}_sum", key] = sum(numbers)  # type: ignore[assignment]
@@ -113,12 +114,24 @@ def _tenant_counts(events: Sequence[RequestEvent], most: int) -> Iterator[tuple[
     for end in ends:
         started = end.started
         name = (started.tenant if started.tenant in known else "other") if started.tenant_is_key else "none"
-        labels = {"tenant": name, "class": _labels(end)["class"]}
-        yield "llmfw_tenant_requests_total", labels, 1
-        if end.finish in ("stop", "length") or end.first_token_s is not None:
-            yield "llmfw_tenant_tokens_total", {**labels, "kind": "prompt"}, started.prompt_tokens
-            yield "llmfw_tenant_tokens_total", {**labels, "kind": "cached"}, end.cached_tokens
-            yield "llmfw_tenant_tokens_total", {**labels, "kind": "output"}, end.output_tokens
+        yield from _counts_by("tenant", name, end)
+
+
+def _adapter_counts(events: Sequence[RequestEvent], most: int) -> Iterator[tuple[str, Labels, float]]:
+    ends = [event for event in events if isinstance(event, RequestEnded) and event.started.adapter]
+    known = [*dict.fromkeys(end.started.adapter for end in ends)][:most]
+    for end in ends if most else []:
+        name = end.started.adapter
+        yield from _counts_by("adapter", name if name in known else "other", end)
+
+
+def _counts_by(label: str, name: str, end: RequestEnded) -> Iterator[tuple[str, Labels, float]]:
+    labels = {label: name, "class": _labels(end)["class"]}
+    yield f"llmfw_{label}_requests_total", labels, 1
+    if end.finish in ("stop", "length") or end.first_token_s is not None:
+        yield f"llmfw_{label}_tokens_total", {**labels, "kind": "prompt"}, end.started.prompt_tokens
+        yield f"llmfw_{label}_tokens_total", {**labels, "kind": "cached"}, end.cached_tokens
+        yield f"llmfw_{label}_tokens_total", {**labels, "kind": "output"}, end.output_tokens
 
 
 def _observed(events: Sequence[RequestEvent]) -> dict[tuple[str, frozenset[tuple[str, str]]], list[float]]:

@@ -28,11 +28,12 @@ LIVE = {"model": "m", "class": "live"}
 class TestRequestMetrics(RequestObserverTests):
     @pytest.fixture(params=[0, 2])
     def observer(self, request: pytest.FixtureRequest) -> RequestMetrics:
-        return metrics(max_tenants=request.param)
+        return metrics(max_tenants=request.param, max_adapters=request.param)
 
     @pytest.fixture
     def reference(self, observer: RequestMetrics) -> Callable[[Sequence[RequestEvent]], Any]:
-        return partial(expected_samples, max_tenants=observer.options.max_tenants)
+        options = observer.options
+        return partial(expected_samples, max_tenants=options.max_tenants, max_adapters=options.max_adapters)
 
 
 def metrics(**options: int) -> RequestMetrics:
@@ -146,6 +147,21 @@ def test_tenants_are_bounded_and_no_client_names_one() -> None:
         if name == "llmfw_tenant_requests_total"
     }
     assert found == {"a": 2, "b": 1, "other": 2, "none": 2}
+
+
+def test_adapters_are_bounded_and_the_base_has_none() -> None:
+    observer = metrics(max_adapters=2)
+    for i, adapter in enumerate(["a", "b", "c", "d", "a", ""]):
+        *_, end = request_events(str(i), "stop")
+        assert isinstance(end, RequestEnded)
+        started = msgspec.structs.replace(end.started, adapter=adapter)
+        observer.observe([msgspec.structs.replace(end, started=started)])
+    found = {
+        dict(labels)["adapter"]: num
+        for (name, labels), num in samples_of(observer).items()
+        if name == "llmfw_adapter_requests_total"
+    }
+    assert found == {"a": 2, "b": 1, "other": 2}
 
 
 def test_tokens_of_refused_requests_do_not_count() -> None:

@@ -1,4 +1,4 @@
-"""Adapters keep their slots while requests use them, and no slot is lost."""
+"""Adapters keep their places while requests use them, and no place is lost."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from llmfw.core.base.errors import ConflictError, ModelNotFoundError
 from llmfw.core.base.request import Request, SamplingParams
 from llmfw.core.engine.admission.adapter_table import AdapterTable
 
-NUM_SLOTS = 3
+NUM_PLACES = 3
 NAMES = st.sampled_from("abcd")
 
 
@@ -20,7 +20,7 @@ def request(id: str, adapter: str, salt: str = "") -> Request:
 
 
 def add(table: AdapterTable, name: str, version: int) -> int:
-    return table.add(name, "/x", version, 8, f"digest {version}").slot
+    return table.add(name, "/x", version, 8, f"digest {version}").place
 
 
 def test_requests_keep_the_version_they_came_with() -> None:
@@ -54,11 +54,11 @@ def test_a_full_table_says_what_to_do() -> None:
         add(AdapterTable(0), "a", 1)
     table = AdapterTable(1)
     add(table, "a", 1)
-    with pytest.raises(ConflictError, match="all 1 slots for adapters are taken; unload one"):
+    with pytest.raises(ConflictError, match="all 1 places for adapters are taken; unload one"):
         add(table, "b", 2)
     assert add(table, "a", 3) == 0  # nothing uses the earlier one
     table.enter(request("r", "a"))
-    with pytest.raises(ConflictError, match="'a' runs 1 requests, and no other slot is free"):
+    with pytest.raises(ConflictError, match="'a' runs 1 requests, and no other place is free"):
         add(table, "a", 4)
     assert [each.version for each in table] == [3]
 
@@ -84,7 +84,7 @@ class Traffic(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.table = AdapterTable(NUM_SLOTS)
+        self.table = AdapterTable(NUM_PLACES)
         self.version = 0
         self.ready: dict[str, tuple[int, int]] = {}
         self.open: dict[str, tuple[int, int]] = {}
@@ -93,13 +93,13 @@ class Traffic(RuleBasedStateMachine):
     def load(self, name: str) -> None:
         self.version += 1
         try:
-            slot = add(self.table, name, self.version)
+            place = add(self.table, name, self.version)
         except ConflictError:
             assert self.table.num_free == 0
             return
-        assert slot not in {used for used, _ in self.open.values()}
-        assert slot not in {used for other, (used, _) in self.ready.items() if other != name}
-        self.ready[name] = (slot, self.version)
+        assert place not in {used for used, _ in self.open.values()}
+        assert place not in {used for other, (used, _) in self.ready.items() if other != name}
+        self.ready[name] = (place, self.version)
 
     @rule(name=NAMES)
     def unload(self, name: str) -> None:
@@ -122,10 +122,10 @@ class Traffic(RuleBasedStateMachine):
             del self.open[id]
 
     @invariant()
-    def requests_have_their_slots(self) -> None:
-        assert all(self.table.number_of(id) == slot + 1 for id, (slot, _) in self.open.items())
-        used = {slot for slot, _ in (*self.open.values(), *self.ready.values())}
-        assert self.table.num_free == NUM_SLOTS - len(used)
+    def requests_have_their_places(self) -> None:
+        assert all(self.table.number_of(id) == place + 1 for id, (place, _) in self.open.items())
+        used = {place for place, _ in (*self.open.values(), *self.ready.values())}
+        assert self.table.num_free == NUM_PLACES - len(used)
 
 
-test_traffic_keeps_each_slot = Traffic.TestCase
+test_traffic_keeps_each_place = Traffic.TestCase

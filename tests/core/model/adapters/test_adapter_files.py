@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -119,6 +122,8 @@ def test_chooses_modules_as_peft_does(
         ),
         ({"use_new_thing": True}, "field 'use_new_thing' is True, which llmfw does not know"),
         ({"r": 0}, r"Expected `int` >= 1 - at `\$.r`"),
+        ({"r": 10**20}, r"Expected `int` <= 65536|at `\$.r`"),
+        ({"rank_pattern": {"x": 10**9}}, r"Expected `int` <= 65536"),
         ({"r": 9}, r"has rank 9; the limit is 8: raise --max-adapter-rank"),
         ({"r": 4}, r"lora_A.weight is \[2, 6\]; .* rank 4 it must be \[4, 6\]"),
         ({"target_modules": ["q_proj"]}, "tensors of model.layers.0.self_attn.v_proj, .* do not name"),
@@ -126,7 +131,7 @@ def test_chooses_modules_as_peft_does(
         ({"target_modules": ["q_proj", "v_proj", "lm_head"]}, "lm_head: adapters of the output layer"),
         ({"target_modules": "("}, "not a regular expression"),
         ({"rank_pattern": {"(": 1}}, "not a regular expression"),
-        ({"target_modules": "(.|..|...)*0"}, "takes more than 1 s for one name"),
+        ({"target_modules": "(.|..|...)*0"}, "take more than 1 s to match"),
     ],
 )
 def test_configs_that_are_not_served_are_named(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
@@ -158,6 +163,11 @@ FIRST = f"base_model.model.{LAYERS[0]}.lora_"
             "layers.9.x, which this base lacks",
         ),
         ({"other": torch.ones(1)}, "tensor other cannot be used"),
+        ({"a\nb\x1b[2J": torch.ones(1)}, r"tensor 'a\\nb\\x1b\[2J' cannot be used"),
+        (
+            {"base_model.model.model.\x1b[2J.lora_A.weight": torch.ones(2, 6)},
+            r"it adapts 'model.\\x1b\[2J', which this base lacks",
+        ),
     ],
 )
 def test_tensors_that_do_not_fit_are_named(
@@ -191,3 +201,78 @@ def test_digests_tell_versions_apart(tmp_path: Path) -> None:
     assert read(save(tmp_path)).digest == first
     change(tmp_path, **{f"{FIRST}A.weight": torch.ones(2, 6)})
     assert read(tmp_path).digest != first
+
+
+class Acting(dict[str, tuple[int, int]]):
+    """Sizes of a base that do something when they are first read: after the adapter's file was opened."""
+
+    def __init__(self, act: Callable[[], object]) -> None:
+        super().__init__(BASE.sizes)
+        self._acts = [act]
+
+    def __getitem__(self, name: str) -> tuple[int, int]:
+        while self._acts:
+            self._acts.pop()()
+        return super().__getitem__(name)
+
+
+def read_while(folder: Path, act: Callable[[], object]) -> AdapterWeights:
+    """Read an adapter; call a function once the header of its weights has been read."""
+    base = BaseLinears(Acting(act), BASE.refused, BASE.heads, BASE.modules)
+    return read_adapter(str(folder), base, torch.float32, 8)
+
+
+def test_digests_belong_to_the_weights_read(tmp_path: Path) -> None:
+    """Cached prefixes of two versions with one digest would be mixed."""
+    first, second = tmp_path / "first", tmp_path / "second"
+    known = {}
+    for folder in (save(first), save(second)):
+        if folder is second:
+            change(folder, **{f"{FIRST}A.weight": torch.ones(2, 6)})
+        weights = read(folder)
+        known[weights.digest] = weights.layers[LAYERS[0]].down
+    assert len(known) == 2
+    new = (second / "adapter_model.safetensors").read_bytes()
+
+    def replace() -> None:
+        (first / "new").write_bytes(new)
+        (first / "new").replace(first / "adapter_model.safetensors")
+
+    found = read_while(first, replace)
+    assert torch.equal(found.layers[LAYERS[0]].down, known[found.digest])
+
+
+def test_files_that_change_while_read_are_refused(tmp_path: Path) -> None:
+    weights, config = tmp_path / "adapter_model.safetensors", tmp_path / "adapter_config.json"
+    save(tmp_path)
+    with pytest.raises(ModelError, match="damaged adapter_model"):  # a mapped file would end the process
+        read_while(tmp_path, lambda: os.truncate(weights, 300))
+    save(tmp_path)
+    with pytest.raises(ModelError, match="changed while they were read"):
+        read_while(tmp_path, lambda: config.write_text(json.dumps(CONFIG | {"lora_alpha": 7})))
+    save(tmp_path)
+    with pytest.raises(ModelError, match="changed while they were read"):
+        read_while(tmp_path, lambda: save_file({"other": torch.ones(1)}, weights))
+
+
+def test_the_time_of_all_patterns_is_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many patterns that are each fast enough could keep all other loads waiting for hours."""
+    slow = {f"(.|..)*{number}x": 1 for number in range(100)}
+    timeouts = []
+
+    def match(pattern: str, name: str, timeout: float) -> None:
+        timeouts.append(timeout)
+        time.sleep(min(timeout, 0.02))
+        if timeout < 0.02:
+            raise TimeoutError
+
+    monkeypatch.setattr("llmfw.core.model.adapters.module_patterns.regex.match", match)
+    with pytest.raises(ModelError, match="take more than 1 s to match"):
+        read(save(tmp_path, rank_pattern=slow))
+    assert len(timeouts) <= 51
+
+
+def test_large_configs_are_refused(tmp_path: Path) -> None:
+    save(tmp_path, target_modules=["x" * 2**20])
+    with pytest.raises(ModelError, match="more than 1048576 bytes"):
+        read(tmp_path)

@@ -1,4 +1,4 @@
-"""Counts requests and tokens of a bounded number of tenants."""
+"""Counts requests and tokens by a label with a bounded number of values: by tenant, or by adapter."""
 
 from __future__ import annotations
 
@@ -11,24 +11,27 @@ from llmfw.core import RequestEnded
 from .series import Counts
 
 OTHER = "other"
-"""Label of the tenants beyond the bound. User names from clients, and missing names, count as "none"."""
+"""Value of the label for names beyond the bound."""
+NONE = "none"
+"""Value of the label for requests without a name."""
 
 
-class TenantCounts:
-    """Counters by tenant. Only names of API keys become labels, because clients can choose any user name.
+class LabelCounts:
+    """Counters of requests that have ended, by a name that a request may have.
 
     Args:
+        label: name of the label, and part of the counters' names: "tenant".
         most: maximum number of names that become labels; the names that occur first do.
     """
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, label: str, most: int) -> None:
         self._most = most
         self._known: set[str] = set()
-        self._requests = Counts("llmfw_tenant_requests", "Requests that have ended.", ("tenant", "class"))
+        self._requests = Counts(f"llmfw_{label}_requests", "Requests that have ended.", (label, "class"))
         self._tokens = Counts(
-            "llmfw_tenant_tokens",
+            f"llmfw_{label}_tokens",
             "Tokens of requests that have ended: prompt, of them from the prefix cache, and output.",
-            ("tenant", "class", "kind"),
+            (label, "class", "kind"),
         )
 
     def families(self) -> Iterator[Metric]:
@@ -36,13 +39,14 @@ class TenantCounts:
         yield self._requests.family()
         yield self._tokens.family()
 
-    def note(self, event: RequestEnded) -> None:
-        """Count a request that has ended."""
+    def note(self, event: RequestEnded, name: str) -> None:
+        """Count a request that has ended.
+
+        Args:
+            name: the request's name; "": it has none.
+        """
         started = event.started
-        labels = (
-            self._label(started.tenant if started.tenant_is_key else ""),
-            ("deferrable" if started.deferrable else "live"),
-        )
+        labels = self._label(name), "deferrable" if started.deferrable else "live"
         self._requests.add(labels)
         if event.first_token_s is None and event.finish not in ("stop", "length"):
             return  # the request was refused, or ended in the queue: nothing was computed
@@ -53,11 +57,11 @@ class TenantCounts:
         ):
             self._tokens.add((*labels, kind), num)
 
-    def _label(self, tenant: str) -> str:
-        if not tenant:
-            return "none"
-        if tenant not in self._known:
+    def _label(self, name: str) -> str:
+        if not name:
+            return NONE
+        if name not in self._known:
             if len(self._known) >= self._most:
                 return OTHER
-            self._known.add(tenant)
-        return tenant
+            self._known.add(name)
+        return name

@@ -1,0 +1,1 @@
+"""Finds and loads adapters that requests name and that are not loaded."""
