@@ -102,7 +102,7 @@ def test_traffic_gets_each_version_s_tokens(
     wanted: dict[str, list[int]] = {}
     found: dict[str, list[int]] = {}
     num_loads = num_refused = 0
-    for number in range(of_length(250, 4000)):
+    for number in range(of_length(250, 1500)):
         what, name = rng.random(), rng.choice(NAMES)
         ready = {each.name: paths[each.path] for each in adapters_of(engine) if each.state == "ready"}
         if what < 0.1:
