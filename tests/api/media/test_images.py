@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,9 @@ import pytest
 from ...doubles.echo_engine import EchoEngine
 from ...doubles.picture_files import file_of, picture_of, png_of
 from ...doubles.seeing import TEMPLATE, SeeingPrompts
-from ...doubles.serving import Served, byte_tokenizer, serving
+from ...doubles.serving import SERVED_NAME, Served, byte_tokenizer, serving
 
+PAGE = Path(__file__).parents[3] / "docs" / "images.md"
 SMALL, WIDE = file_of(picture_of(8, 9)), file_of(picture_of(30, 5), "JPEG")
 
 
@@ -353,3 +355,17 @@ def test_metrics_count_images(served: Served) -> None:
 def test_tokenize_counts_an_image(served: Served) -> None:
     body = {"messages": [{"role": "user", "content": [part(), text("x")]}]}
     assert served.post("/tokenize", body).json()["count"] == len("[8x9]x")
+
+
+def test_examples_of_the_page_run(
+    served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Both SDKs, as docs/images.md shows them; the model answers with what it was asked."""
+    examples = re.findall(r"```python\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
+    (tmp_path / "cat.png").write_bytes(SMALL)
+    monkeypatch.chdir(tmp_path)
+    for example in examples:
+        names: dict[str, Any] = {}
+        exec(example.replace("http://localhost:30000", served.url).replace("my-model", SERVED_NAME), names)  # noqa: S102
+        names["client"].close()
+    assert capsys.readouterr().out == "What is this?[8x9]\n[8x9]What is this?\n"
