@@ -249,21 +249,26 @@ def _max_graph_size(config: EngineConfig, max_running: int) -> int:
 
 
 def _fraction(config: EngineConfig, device: torch.device) -> float:
-    """Return the fraction of memory for this engine's weights and KV cache. Engines share a CPU's memory."""
+    """Return the fraction of memory for this process's weights and KV cache. Engines and ranks share a CPU's memory."""
     fraction = config.mem_fraction_static or DEFAULT_MEM_FRACTION[device.type]
-    return fraction if device.type == "cuda" else fraction / config.place.count
+    return fraction if device.type == "cuda" else fraction / _num_processes(config)
 
 
 def _free_memory(config: EngineConfig, model: LoadedModel, device: torch.device) -> int:
-    """Return the free memory that this engine may use, in bytes, after its weights were loaded.
+    """Return the free memory that this process may use, in bytes, after its weights were loaded.
 
-    On a CPU, this is an equal share of the memory that is left once all engines have loaded their weights.
-    The other engines may not have loaded their weights yet, so these weights are always subtracted.
+    On a CPU, this is an equal share of the memory that is left once all engines and ranks have loaded their weights.
+    The others may not have loaded their weights yet, so these weights are always subtracted.
     """
-    free, count = available_memory(device), config.place.count
+    free, count = available_memory(device), _num_processes(config)
     if device.type == "cuda" or count == 1:
         return free
     return max(0, free - (count - 1) * model.num_bytes) // count
+
+
+def _num_processes(config: EngineConfig) -> int:
+    """Return the number of processes, engines and their ranks, that share a CPU's memory."""
+    return config.place.count * config.tp
 
 
 def _kv_bytes(config: EngineConfig, model: LoadedModel, num_tokens: int) -> int:
