@@ -18,6 +18,7 @@ REFUSED = {
     "max_replicas": "--max-replicas",
     "adapters": "--adapter",
     "max_adapters": "--max-adapters",
+    "tp": "--tp",
 }
 """Settings that a server with several models refuses, and their flags."""
 _NONE = (None, 0, 1, ())
@@ -67,6 +68,6 @@ def check_several(names: Sequence[str], values: dict[str, Any]) -> None:
     for field, flag in REFUSED.items():
         if values[field] not in _NONE:
             raise ConfigError(
-                f"{flag} is given, and there are {len(names)} models, which have one engine each and no adapters; leave it "
+                f"{flag} is given, and there are {len(names)} models, which have one engine of one process each and no adapters; leave it "
                 "out, or start a server for each model"
             )

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 
 PROGRAMS = ("vLLM", "SGLang", "llama-server")
 _ONE_GPU = "not supported: an engine uses one GPU"
+_TP_ALONE = "not supported: --tp, on the CPUs of one machine, is the only way to divide a model"
 _ADAPTERS = "not needed: --adapter, or --max-adapters, makes room for them"
 _FOLDER = "not supported: edit a copy of the model's folder"
 _REQUEST = "a field of each request, or of the model's generation_config.json"
@@ -38,9 +39,10 @@ _ROWS = (
     ("vLLM", "--generation-config", "--sampling-defaults"),
     ("vLLM", "--seed", "--random-seed"),
     ("vLLM", "--runner --convert", "--task, usually found by itself"),
-    ("vLLM", "--tensor-parallel-size -tp --pipeline-parallel-size -pp", _ONE_GPU),
+    ("vLLM", "-tp", "--tp, on CPUs so far"),
+    ("vLLM", "--pipeline-parallel-size -pp", _TP_ALONE),
     ("vLLM", "--data-parallel-size -dp", "--replicas"),
-    ("vLLM", "--enable-expert-parallel --distributed-executor-backend", _ONE_GPU),
+    ("vLLM", "--enable-expert-parallel --distributed-executor-backend", _TP_ALONE),
     ("vLLM", "--enable-lora", _ADAPTERS),
     ("vLLM", "--trust-remote-code", "not supported: llmfw never runs code of a checkpoint"),
     ("vLLM", "--tokenizer --tokenizer-mode --revision --hf-overrides", _FOLDER),
@@ -65,7 +67,7 @@ _ROWS = (
     ("SGLang", "--speculative-algorithm --speculative-draft-model-path", _DRAFTER),
     ("SGLang", "--speculative-num-draft-tokens", "--draft-tokens"),
     ("SGLang", "--is-embedding", "--task embed, usually found by itself"),
-    ("SGLang", "--tp-size --tp --tensor-parallel-size --pp-size --ep-size --ep --nnodes", _ONE_GPU),
+    ("SGLang", "--pp-size --pp --ep-size --ep --nnodes", _TP_ALONE),
     ("SGLang", "--dp --data-parallel-size", "--replicas"),
     ("SGLang", "--enable-lora", _ADAPTERS),
     ("SGLang", "--trust-remote-code", "not supported: llmfw never runs code of a checkpoint"),

@@ -30,6 +30,7 @@ from .setting_types import (
     LogFormat,
     LogLevel,
     Positive,
+    Ranks,
     Share,
     TenantName,
 )
@@ -45,7 +46,6 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     model: str
-
     task: Annotated[Literal["auto", "generate", "embed", "classify"], Setting(
         "Generate text, make embeddings or score texts by a classification head; auto: what the model's files are for.", group="Model")] = "auto"
     context_length: Annotated[Positive | None, Setting(
@@ -68,6 +68,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
         "Device to compute on: auto, cpu, cuda, cuda:1, …; auto: cuda if there is one.", metavar="DEVICE")] = "auto"
     threads: Annotated[Annotated[int, msgspec.Meta(ge=1, le=1024)] | None, Setting(
         "CPU threads that compute.", unset="one per core within a container's limit, or OMP_NUM_THREADS")] = None
+    tp: Ranks = 1
 
     attention: Annotated[str, Setting(
         "Attention backend; auto: the best one that can serve the model.",

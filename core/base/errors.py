@@ -25,6 +25,7 @@
     ├── DeadlineError          a request's own timeout has passed
     ├── ComponentFailedError        a component raised an unexpected exception while it served a request
     └── EngineError            the engine failed on a request that it had accepted
+        ├── RankError          a process that computes a part of the model has ended or failed
         ├── CrashingRequestError  a request that repeatedly crashed the engine
         ├── UnreadableRequestError  a request whose fields have wrong types
         └── EngineDeadError    the engine process has ended
@@ -206,6 +207,10 @@ class ComponentFailedError(LLMFWError):
 
 class EngineError(LLMFWError):
     """The engine failed while it worked on an accepted request."""
+
+
+class RankError(EngineError):
+    """A process that computes a part of the model (`--tp`) has ended or failed, so the engine cannot continue."""
 
 
 class CrashingRequestError(EngineError):

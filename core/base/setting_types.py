@@ -22,6 +22,9 @@ TenantName = Annotated[str, msgspec.Meta(
     pattern=rf"^{TENANT_NAME}\Z", title="name of at most 64 letters, digits and characters of ._@-")]
 DeviceName = Annotated[str, msgspec.Meta(
     pattern=r"^(auto|[a-z]+(:\d+)?)\Z", title="device, such as auto, cpu, cuda or cuda:1")]
+Ranks = Annotated[Annotated[int, msgspec.Meta(ge=1, le=64)], Setting(
+    "Number of processes, on CPUs, that compute the model together, each with a part of the weights and of the KV cache.",
+    aliases=("--tp-size", "--tensor-parallel-size"))]
 
 # Settings of both processes.
 Grammar = Annotated[str, Setting(

@@ -6,7 +6,7 @@ requested, and its projections are merged.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -25,10 +25,11 @@ from .config.context_length import choose_context_length
 from .config.layer_types import check_layer_types
 from .config.long_rope import take_long_factors
 from .config.text_class import class_for_text
-from .failure.refusal import refusing
+from .failure.refusal import refused, refusing
 from .images.image_choice import take_images
 from .images.image_encoder import ImageEncoder
 from .loading import Loading, load_module
+from .parallel.tensor_parallel import TensorParallel, check_dividable
 from .probe.isolation import check_cache
 from .probe.state_probe import find_states
 from .quantization.chosen_scheme import choose_scheme
@@ -47,6 +48,7 @@ class DecoderLoading:
         context_length: maximum length of a sequence in tokens.
         config: settings of the engine.
         registry: registry of the components that the settings name.
+        parallel: this rank's part in loading, with `--tp`; None: there is one rank.
     """
 
     loading: Loading
@@ -56,10 +58,20 @@ class DecoderLoading:
     context_length: int
     config: EngineConfig
     registry: Registry
+    parallel: TensorParallel | None = None
 
     @classmethod
-    def of(cls, config: EngineConfig, device: torch.device, registry: Registry) -> DecoderLoading:
+    def of(
+        cls,
+        config: EngineConfig,
+        device: torch.device,
+        registry: Registry,
+        parallel: TensorParallel | None = None,
+    ) -> DecoderLoading:
         """Decide how to load the config's model. Reads the model's config, and no weights.
+
+        Args:
+            parallel: this rank's part in loading; None: there is one rank.
 
         Raises:
             ModelError: the model has no usable config, or cannot be served.
@@ -74,7 +86,10 @@ class DecoderLoading:
         context_length = choose_context_length(config.context_length, text_config, long_factors=True)
         adapter = choose_adapter(config.model_adapter, registry, hf_config)
         num_layers, vocab_size = (_number(hf_config, name) for name in ("num_hidden_layers", "vocab_size"))
-        return cls(loading, adapter, num_layers, vocab_size, context_length, config, registry)
+        if parallel is not None:
+            check_dividable(hf_config, config.model, parallel.group.size, adapter)
+            loading = replace(loading, weights=parallel.sharded(loading.weights))
+        return cls(loading, adapter, num_layers, vocab_size, context_length, config, registry, parallel)
 
 
 def load_decoder(decoder: DecoderLoading) -> tuple[nn.Module, QuantizedSize, ImageEncoder | None]:
@@ -93,11 +108,16 @@ def load_decoder(decoder: DecoderLoading) -> tuple[nn.Module, QuantizedSize, Ima
         loading, attn_implementation=IMPLEMENTATION if decoder.adapter is None else "eager"
     )
     differences.refuse_any(loading.model)
+    if decoder.parallel is not None:
+        decoder.parallel.connect(module)
     with refusing(module, "choosing its rotary factors"), torch.inference_mode():
         take_long_factors(module, loading.hf_config.get_text_config(decoder=True), decoder.context_length)
     if decoder.adapter is not None:
         decoder.adapter.apply(module, decoder.num_layers, decoder.vocab_size)
-    check_cache(module, find_states(module, decoder.vocab_size))
+    states = find_states(module, decoder.vocab_size)
+    check_cache(module, states)
+    if states and decoder.parallel is not None:
+        raise refused(module, "its layers keep states, which are not divided among ranks; leave out --tp")
     images = take_images(module, decoder.config, decoder.registry, decoder.vocab_size)
     quantized = loading.quantize(module)
     with refusing(module, "merging its projections"):

@@ -25,6 +25,8 @@ from .device.devices import available_memory, gigabytes
 from .failure.refusal import refusing
 from .images.image_encoder import ImageEncoder
 from .loading import log_loaded, quiet_transformers, weight_bytes
+from .parallel.rank_group import RankGroup
+from .parallel.tensor_parallel import TensorParallel
 from .probe.isolation import check_isolation
 from .probe.positions import check_positions
 from .probe.probe import probe
@@ -70,8 +72,13 @@ class LoadedModel:
     images: ImageEncoder | None = None
 
 
-def load_model(config: EngineConfig, device: torch.device, registry: Registry) -> LoadedModel:
+def load_model(
+    config: EngineConfig, device: torch.device, registry: Registry, group: RankGroup | None = None
+) -> LoadedModel:
     """Load a model, adapt it, quantize it if requested, merge projections, apply module passes, and probe it.
+
+    Args:
+        group: ranks among which the model is divided, all of which call this at once; None: the model is not divided.
 
     Raises:
         ModelError: the model cannot be found or served; the message gives the reason.
@@ -82,9 +89,9 @@ def load_model(config: EngineConfig, device: torch.device, registry: Registry) -
     """
     register_with_transformers()
     quiet_transformers()
-    decoder = DecoderLoading.of(config, device, registry)
+    decoder = DecoderLoading.of(config, device, registry, None if group is None else TensorParallel(group))
     dtype = decoder.loading.dtype
-    passes = choose_passes(config.module_passes, registry, device, dtype)
+    passes = [] if group is not None else choose_passes(config.module_passes, registry, device, dtype)
     room = AdapterRoom.of(config)
     logger.info("Load weight begin. avail mem=%s", gigabytes(available_memory(device)))
     started = time.perf_counter()

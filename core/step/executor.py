@@ -85,6 +85,7 @@ class Executor:
             between steps.
         processors: logits processors of the rows; None: there are no logits processors.
         states: states of the rows' sequences, and snapshots; None: the model keeps no states.
+        read_ids: returns the input tokens of a step with tokens in flight; see `input_ids`.
     """
 
     def __init__(
@@ -99,6 +100,7 @@ class Executor:
         users: Callable[[], str] = lambda: "a plugin",
         processors: ProcessorRows | None = None,
         states: StateStorage | None = None,
+        read_ids: Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor] = input_ids,
     ) -> None:
         self._model = model
         self._layers: Layers = model.layers
@@ -121,6 +123,7 @@ class Executor:
         self._clock = clock
         self._defaults = TorchDefaults(users)
         self._processors = processors
+        self._read_ids = read_ids
 
     @property
     def has_own_threads(self) -> bool:
@@ -196,7 +199,7 @@ class Executor:
             self._states.note_copies(step.states.slots, step.states.positions)
             states = RowStates(parts_of(batch, step.rows, step.states), self._states)
         are_known = not np.count_nonzero(step.sources != NOT_IN_FLIGHT)
-        ids = known if are_known else input_ids(known, sources, self._last_tokens)
+        ids = known if are_known else self._read_ids(known, sources, self._last_tokens)
         self._begin()
         logits = self._forward(ids, places, batch, wanted, states, placed)
         watch.check()

@@ -35,6 +35,8 @@ def register_commands(cli):
 """
 FLAGS = {
     "--host 0.0.0.0": ("host", "0.0.0.0"),
+    "--tp-size 2": ("tp", 2),
+    "--tensor-parallel-size 4": ("tp", 4),
     "--port 8000": ("port", 8000),
     "--uds llm.sock": ("uds", "llm.sock"),
     "--tls-cert c.pem --tls-key k.pem": ("tls_cert", "c.pem"),

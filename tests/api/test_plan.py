@@ -163,6 +163,19 @@ def test_several_engines_need_several_gpus(llama_8b):
     assert f"4 engines need 4 such GPUs, and have room for {4 * tokens:,} tokens in all" in text
 
 
+def test_a_rank_needs_its_share(llama_8b):
+    one, rank = (
+        json.loads(run(llama_8b, "--device", "a100-40", "--json", "--tp", tp).output) for tp in (1, 4)
+    )
+    weights = [found["items"][0]["bytes"] for found in (one, rank)]
+    assert weights[1] == -(-weights[0] // 4)
+    assert rank["tokens"] > 4 * one["tokens"]  # a quarter of the heads, and more memory free
+    assert "The table is for one of 4 ranks" in rank["notes"][0]
+    result = run(llama_8b, "--device", "a100-40", "--tp", 3)
+    assert result.exit_code == 1
+    assert "--tp is 3; 32 heads, and 8 for keys and values, cannot be divided so" in result.output
+
+
 def test_an_impossible_plan_suggests_help(llama_8b):
     result = run(llama_8b, "--device", "mine=12")
     assert result.exit_code == 1

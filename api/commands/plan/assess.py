@@ -38,6 +38,7 @@ class Settings:
     context: int | None = None
     quantization: str | None = None
     replicas: int = 1
+    tp: int = 1
     adapters: int = 0
     adapter_rank: int = ADAPTER_RANK
     image_cache_mb: int = 0
@@ -58,17 +59,26 @@ class Model:
     source: str
 
     def shape(self, settings: Settings) -> ModelShape:
-        """Return the sizes that determine how much memory the model needs."""
+        """Return the sizes that determine how much memory the model, or one rank's part of it, needs.
+
+        Raises:
+            ConfigError: the heads cannot be divided among the ranks.
+        """
         numbers, dtype_bytes = self.numbers, DTYPE_BYTES[settings.dtype]
+        tp = settings.tp
+        if numbers.heads % tp or (numbers.kv_heads % tp and tp % numbers.kv_heads):
+            raise ConfigError(
+                f"--tp is {tp}; {numbers.heads} heads, and {numbers.kv_heads} for keys and values, cannot be divided so"
+            )
         shape = ModelShape.uniform(
-            num_weight_bytes=self.weights[settings.dtype],
+            num_weight_bytes=-(-self.weights[settings.dtype] // tp),
             num_layers=numbers.layers,
-            num_heads=numbers.heads,
-            num_kv_heads=numbers.kv_heads,
+            num_heads=numbers.heads // tp,
+            num_kv_heads=max(1, numbers.kv_heads // tp),
             head_dim=numbers.head_dim,
             v_head_dim=numbers.v_head_dim,
             hidden_size=numbers.hidden,
-            intermediate_size=numbers.intermediate,
+            intermediate_size=-(-numbers.intermediate // tp),
             vocab_size=numbers.vocab,
             dtype_bytes=dtype_bytes,
         )
@@ -99,7 +109,7 @@ class Model:
             ConfigError: the model does not fit; the message gives the reason.
         """
         context = self.context(settings)
-        if (num_bytes := self.weights[settings.dtype]) > device.num_bytes:
+        if (num_bytes := self.weights[settings.dtype] // settings.tp) > device.num_bytes:
             raise ConfigError(
                 f"the weights alone have {num_bytes / GIB:.2f} GiB, the device has {device.num_bytes / GIB:.2f}"
             )
@@ -212,6 +222,7 @@ def _describe_settings(settings: Settings, context: int | None) -> dict[str, Any
         "cuda_graph_max_bs": settings.graphs,
         "context_length": context,
         "replicas": settings.replicas,
+        "tp": settings.tp,
         "max_adapters": settings.adapters,
         "max_adapter_rank": settings.adapter_rank,
         "image_cache_mb": settings.image_cache_mb,
@@ -240,6 +251,11 @@ def _notes(model: Model, settings: Settings) -> list[str]:
         notes.append(
             f"{count} of {numbers.layers} layers attend to the last {window:,} tokens only; llmfw stores the keys and "
             "values of all tokens for them, too."
+        )
+    if settings.tp > 1:
+        notes.append(
+            f"The table is for one of {settings.tp} ranks, whose weights are taken as an equal share; norms, and parts that the "
+            "model's plan leaves whole, come in addition. Ranks run on CPUs so far."
         )
     if KV_BYTES[settings.kv_dtype] == 1:
         notes.append(

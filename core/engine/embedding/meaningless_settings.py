@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 MEANINGLESS = {
+    "tp": "--tp",
     "attention": "--attention",
     "prefill_attention": "--prefill-attention",
     "model_adapter": "--model-adapter",

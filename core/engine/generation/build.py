@@ -7,8 +7,10 @@ settings ──► model ──► capacity ──► pages, scheduler      no t
 from __future__ import annotations
 
 import logging
+from contextlib import nullcontext
 from functools import partial
 
+import msgspec
 import torch
 
 from llmfw.core.base.adapter_name import split_adapters
@@ -18,6 +20,7 @@ from llmfw.core.interfaces.kv_dtype import choose_kv_dtype, dtype_name
 from llmfw.core.interfaces.kv_storage import KVStorage
 from llmfw.core.model.device.devices import available_memory, choose_device, on_device
 from llmfw.core.model.models import load_model
+from llmfw.core.model.parallel.tensor_parallel import check_divisible
 from llmfw.core.plugin.registry import Registry
 from llmfw.core.schedule.cache.kv_pool import KVPool
 from llmfw.core.schedule.deferral import Limits
@@ -30,11 +33,14 @@ from llmfw.core.step.recording import RecordingExecutor, RecordingHeader, StepWr
 
 from ..admission.admission_control import AdmissionControl
 from ..admission.queue_gate import QueueGate
+from ..ranks.group_executor import GroupExecutor
+from ..ranks.rank_processes import RankProcesses
 from .adapters import EngineAdapters
 from .attention_choice import attention_bytes
 from .built_executor import BuiltExecutor, MakeGraph, build_executor
 from .capacity import decide_capacity
 from .deferrable_budget import DeferrableBudget
+from .divided_engine import DividedEngine
 from .engine import Engine
 from .foundation import Foundation
 from .grammars import Grammars, choose_grammars
@@ -59,6 +65,7 @@ def build_generation_engine(
     trace: DecisionTrace | None = None,
     make_graph: MakeGraph | None = None,
     clock: StepClock | None = None,
+    ranks: RankProcesses | None = None,
 ) -> Engine:
     """Load the model and build the components that the config names.
 
@@ -66,6 +73,7 @@ def build_generation_engine(
         trace: receives the scheduler's decisions.
         make_graph: function that creates a graph, which captures a step; None: chosen by the device.
         clock: measures all steps.
+        ranks: processes of the other ranks, with `--tp`; None: they are started here.
 
     Raises:
         ConfigError: the model or a component cannot be found, loaded or used; the message gives the reason.
@@ -73,9 +81,12 @@ def build_generation_engine(
     # Checks that need no model come first, because reading the weights takes minutes.
     recorder, step_writer = _recorder(config), _step_writer(config)
     device = choose_device(config.device, config.place)
+    check_divisible(config, device.type)
     components = find_components(config, registry)
-    with on_device(device):
-        model = load_model(config, device, registry)
+    ranks = ranks or RankProcesses.of(config)
+    with on_device(device), nullcontext() if ranks is None else ranks.starting():
+        group = None if ranks is None else ranks.join()
+        model = load_model(config, device, registry, group)
         adapters = EngineAdapters(model.adapters, config.max_loaded_adapters)
         adapters.load_now(split_adapters(config.adapters))
         grammars = choose_grammars(config, registry, model.vocab_size)
@@ -87,13 +98,16 @@ def build_generation_engine(
             captures=make_graph is not None,
             attention_bytes=partial(attention_bytes, config, registry, model, device),
         )
-        foundation = Foundation(config, registry, device, model, capacity)
+        if ranks is not None:
+            ranks.send(msgspec.msgpack.encode(capacity))
+        foundation = Foundation(config, registry, device, model, capacity, group)
         planning = build_planning(foundation, components, adapters, together(trace, recorder))
         built = build_executor(foundation, make_graph, clock)
-        executor = _recorded(built.executor, step_writer, foundation)
+        executor = _executor(built.executor, step_writer, foundation, ranks)
         overlaps = _overlaps(config, device, planning.speculation)
         context = _loop_context(foundation, planning, grammars, executor, built.faults, overlaps=overlaps)
-        return Engine(
+        engine = Engine if ranks is None else partial(DividedEngine, ranks)
+        return engine(
             _info(foundation, built, adapters),
             context,
             OverlappedLoop(context) if overlaps else PlainLoop(context),
@@ -121,10 +135,13 @@ def _step_writer(config: EngineConfig) -> StepWriter | None:
     return StepWriter(config.record_steps) if config.record_steps is not None else None
 
 
-def _recorded(
-    executor: Executor, writer: StepWriter | None, foundation: Foundation
-) -> Executor | RecordingExecutor:
-    """Return an executor whose steps are recorded; the executor itself if there is no writer of steps."""
+def _executor(
+    executor: Executor, writer: StepWriter | None, foundation: Foundation, ranks: RankProcesses | None
+) -> Executor | RecordingExecutor | GroupExecutor:
+    """Return an executor whose steps are recorded, or are sent to the other ranks, too; else the executor itself."""
+    if ranks is not None:
+        ranks.wait_done()
+        return GroupExecutor(executor, ranks)
     if writer is None:
         return executor
     capacity, vocab_size = foundation.capacity.as_dict(), foundation.model.vocab_size
@@ -147,7 +164,7 @@ def _loop_context(
     foundation: Foundation,
     planning: Planning,
     grammars: Grammars,
-    executor: Executor | RecordingExecutor,
+    executor: Executor | RecordingExecutor | GroupExecutor,
     faults: StepFaults,
     *,
     overlaps: bool,

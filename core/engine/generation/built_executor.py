@@ -5,10 +5,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
+
+import torch
 
 from llmfw.core.interfaces.kv_dtype import choose_kv_dtype, dtype_name
 from llmfw.core.interfaces.kv_storage import KVStorage
 from llmfw.core.model.device.devices import gigabytes
+from llmfw.core.model.parallel.rank_group import RankGroup
 from llmfw.core.model.weights.kv_scales import choose_scales
 from llmfw.core.step.device.page_table import PageTable
 from llmfw.core.step.device.staging import Staging
@@ -19,6 +23,7 @@ from llmfw.core.step.processors.isolated_processor import IsolatedProcessor
 from llmfw.core.step.processors.processor_rows import ProcessorRows
 from llmfw.core.step.sampling.checked_token_sampler import CheckedTokenSampler
 from llmfw.core.step.sampling.sampler import Sampler
+from llmfw.core.step.tokens import input_ids
 
 from .attention_choice import choose_attention
 from .foundation import Foundation
@@ -86,8 +91,10 @@ def build_executor(
     processors = build_processors(config, registry, model.vocab_size, device)
     rows = ProcessorRows(processors, capacity.max_running, staging, device) if processors else None
     states = state_storage(model, capacity, device)
+    group = foundation.group
     executor = Executor(
-        model, attention.backend, sampler, page_table, staging, device, clock, faults.users, rows, states
+        *(model, attention.backend, sampler, page_table, staging, device, clock, faults.users, rows, states),
+        read_ids=input_ids if group is None else partial(_ids_of_first, group),
     )
     if make_graph is not None and capacity.max_graph_size:
         reason = attention.backend.graph_unsupported()
@@ -98,6 +105,13 @@ def build_executor(
         else:
             logger.info("No CUDA graphs: attention backend %s: %s", attention.decode.name, reason)
     return BuiltExecutor(executor, attention.name, storage, faults, processors)
+
+
+def _ids_of_first(
+    group: RankGroup, known: torch.Tensor, sources: torch.Tensor, last_tokens: torch.Tensor
+) -> torch.Tensor:
+    """Return the input tokens of a step, [T], as rank 0 knows them: it alone samples."""
+    return group.copy_from_first(input_ids(known, sources, last_tokens))
 
 
 def _page_table(foundation: Foundation, staging: Staging, *, is_shared: bool) -> PageTable:

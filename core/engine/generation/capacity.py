@@ -266,7 +266,7 @@ def _fraction(config: EngineConfig, model: LoadedModel, device: torch.device) ->
     """
     fraction, place = static_fraction(config, device), config.place
     if not place.model:
-        return fraction if device.type == "cuda" else fraction / place.count
+        return fraction if device.type == "cuda" else fraction / _num_processes(config)
     others = companions(config.device, place)
     total, loaded = total_memory(device), _loaded_bytes(model)
     left = fraction * total - loaded - sum(place.weights[index] for index in others)
@@ -274,20 +274,21 @@ def _fraction(config: EngineConfig, model: LoadedModel, device: torch.device) ->
 
 
 def _free_memory(config: EngineConfig, model: LoadedModel, device: torch.device) -> int:
-    """Return the free memory that this engine may use, in bytes, after its weights were loaded.
+    """Return the free memory that this process may use, in bytes, after its weights were loaded.
 
-    On a CPU, this is an equal share of the memory that is left once all engines have loaded their weights.
-    The other engines may not have loaded their weights yet, so these weights are always subtracted.
+    On a CPU, this is an equal share of the memory that is left once all engines and ranks have loaded their weights.
+    The others may not have loaded their weights yet, so these weights are always subtracted.
     """
-    free, place = available_memory(device), config.place
-    if device.type == "cuda" or place.count == 1:
+    free, place, count = available_memory(device), config.place, _num_processes(config)
+    if device.type == "cuda" or count == 1:
         return free
-    others = (
-        sum(place.weights) - place.weights[place.index]
-        if place.model
-        else (place.count - 1) * model.num_bytes
-    )
-    return max(0, free - others) // place.count
+    others = sum(place.weights) - place.weights[place.index] if place.model else (count - 1) * model.num_bytes
+    return max(0, free - others) // count
+
+
+def _num_processes(config: EngineConfig) -> int:
+    """Return the number of processes, engines and their ranks, that share a CPU's memory."""
+    return config.place.count * config.tp
 
 
 def _kv_bytes(config: EngineConfig, model: LoadedModel, num_tokens: int) -> int:

@@ -8,6 +8,7 @@ import torch
 
 from llmfw.core.base.config import EngineConfig
 from llmfw.core.model.models import LoadedModel
+from llmfw.core.model.parallel.rank_group import RankGroup
 from llmfw.core.plugin.registry import Registry
 
 from .capacity import Capacity
@@ -23,6 +24,7 @@ class Foundation:
         device: device on which steps run.
         model: the loaded model.
         capacity: capacity that the device has in addition to the model.
+        group: ranks among which the model is divided; None: it is not divided.
     """
 
     config: EngineConfig
@@ -30,3 +32,4 @@ class Foundation:
     device: torch.device
     model: LoadedModel
     capacity: Capacity
+    group: RankGroup | None = None

@@ -23,6 +23,7 @@ from llmfw.core.step.executor import Executor
 from llmfw.core.step.pending import PendingOutput
 from llmfw.core.step.recording import RecordedOutput, RecordingExecutor
 
+from ..ranks.group_executor import GroupExecutor
 from .deferrable_budget import DeferrableBudget
 from .piece_budget import PieceBudget
 from .step_faults import StepFaults
@@ -45,7 +46,7 @@ class LoopContext:
     """
 
     scheduler: Scheduler
-    executor: Executor | RecordingExecutor
+    executor: Executor | RecordingExecutor | GroupExecutor
     masks: MaskFiller
     step_log: StepLog
     deferrable_budget: DeferrableBudget

@@ -15,7 +15,7 @@ import torch
 from llmfw.core.base.about import DISTRIBUTION
 from llmfw.core.base.described import described
 from llmfw.core.base.disarm import readable
-from llmfw.core.base.errors import EngineError
+from llmfw.core.base.errors import EngineError, RankError
 from llmfw.core.model.device.devices import raise_if_lost
 from llmfw.core.plugin.blame import component_at_fault
 from llmfw.core.plugin.registry import Entry, Registry
@@ -50,8 +50,10 @@ class StepFaults:
         """Log an exception from a step; return the error that ends the step's requests.
 
         Raises:
-            Exception: the exception of the step, if the device cannot continue.
+            Exception: the exception of the step, if the device or a rank cannot continue.
         """
+        if isinstance(error, RankError):
+            raise error
         raise_if_lost(self._device, error)
         entry = self._culprit(error)
         if entry is not None:

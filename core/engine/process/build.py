@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-import torch
-
 from llmfw.core.base.config import EngineConfig
-from llmfw.core.model.device.devices import limit_threads
+from llmfw.core.model.device.devices import use_threads
 from llmfw.core.plugin.registry import Registry
 
 from ..generation.memory_together import check_together
+from ..ranks.rank_processes import RankProcesses
 from .any_engine import AnyEngine
 from .task import choose_task
 
 
-def build_engine(config: EngineConfig, registry: Registry) -> AnyEngine:
+def build_engine(config: EngineConfig, registry: Registry, ranks: RankProcesses | None = None) -> AnyEngine:
     """Load the model and build the components that the config names.
+
+    Args:
+        ranks: processes of the other ranks, if they are started already.
 
     Raises:
         ConfigError: the model or a component cannot be found, loaded or used; the message gives the reason.
     """
-    if config.threads is not None:
-        torch.set_num_threads(config.threads)
-    else:
-        limit_threads(place=config.place)
+    use_threads(config)
     task = choose_task(config)
     check_together(config)
     if task != "generate":
@@ -31,4 +30,4 @@ def build_engine(config: EngineConfig, registry: Registry) -> AnyEngine:
         return EmbeddingEngine.build(config, registry, classifies=task == "classify")
     from ..generation.build import build_generation_engine
 
-    return build_generation_engine(config, registry)
+    return build_generation_engine(config, registry, ranks=ranks)

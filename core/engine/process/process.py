@@ -32,6 +32,7 @@ from llmfw.core.ipc.wire import Launch, encode, failure_of, read_launch
 from llmfw.core.plugin.containment import ProcessEnd
 
 from ..generation.stream_interval import StreamInterval
+from ..ranks.rank_processes import RankProcesses
 from .connections import Client, Connections
 from .heartbeat import Heartbeat
 from .intake import take_in
@@ -282,17 +283,23 @@ def _log_target(config: EngineConfig) -> LogTarget:
     return LogTarget(config.log_format, config.log_file, engine=config.place.label)
 
 
-def _build(config: EngineConfig) -> AnyEngine:
+def import_engine() -> None:
+    """Import torch and what all models share, with the settings that suit a process of an engine."""
     # OpenMP's threads spin while they wait for each other, by default for 300,000 rounds (milliseconds). If they share
     # the cores with other work, such as the API process, steps then take ten times as long. Without spinning, steps take
     # 1.5 times as long. GNU OpenMP reads the variable when torch is imported.
     if "OMP_WAIT_POLICY" not in os.environ:
         os.environ.setdefault("GOMP_SPINCOUNT", "20000")
+    from llmfw.core.imports.hf import import_modeling
+
+    import_modeling()
+
+
+def _build(config: EngineConfig) -> AnyEngine:
+    ranks = RankProcesses.of(config)  # before the imports, which the ranks then do at the same time
     # Imported here because torch takes seconds, and this process must notice its parent's end from the start.
     with garbage.importing():
-        from llmfw.core.imports.hf import import_modeling
-
-        import_modeling()
+        import_engine()
         import torch
 
         from llmfw.core.model.device.devices import choose_device, use_device
@@ -302,7 +309,7 @@ def _build(config: EngineConfig) -> AnyEngine:
 
     # For all work of this thread, not only for steps.
     use_device(choose_device(config.device, config.place))
-    engine = build_engine(config, load_plugins(config.disabled_plugins).registry)
+    engine = build_engine(config, load_plugins(config.disabled_plugins).registry, ranks)
     if (
         engine.has_own_threads
     ):  # one thread does the remaining torch work faster; several would wait for busy cores

@@ -10,6 +10,7 @@ from pathlib import Path
 import torch
 
 from llmfw.core.base.cgroup import memory_limit, num_cpus
+from llmfw.core.base.config import EngineConfig
 from llmfw.core.base.errors import ConfigError
 from llmfw.core.base.replica_place import ReplicaPlace
 
@@ -134,8 +135,16 @@ def total_memory(device: torch.device, root: Path = Path("/")) -> int:
     return size if limit is None else min(size, limit.total)
 
 
-def limit_threads(root: Path = Path("/"), place: ReplicaPlace = ALONE) -> None:
-    """Limit torch's threads to this engine's share of the container's CPUs, unless OMP_NUM_THREADS is set.
+def use_threads(config: EngineConfig) -> None:
+    """Set torch's threads to `--threads`; without it, limit them (see `limit_threads`)."""
+    if config.threads is not None:
+        torch.set_num_threads(config.threads)
+    else:
+        limit_threads(place=config.place, num_ranks=config.tp)
+
+
+def limit_threads(root: Path = Path("/"), place: ReplicaPlace = ALONE, num_ranks: int = 1) -> None:
+    """Limit torch's threads to this process's share of the container's CPUs, unless OMP_NUM_THREADS is set.
 
     By default, torch starts one thread per core of the machine. If a limit on CPU time lets fewer threads
     run, the others are paused in the middle of a matrix product, and the running threads wait for them.
@@ -143,8 +152,9 @@ def limit_threads(root: Path = Path("/"), place: ReplicaPlace = ALONE) -> None:
     Args:
         root: the folder that holds proc and sys.
         place: place among the engines that share the CPUs.
+        num_ranks: number of processes that share the CPUs of the engine.
     """
-    count = place.share(num_cpus(root))
+    count = max(1, place.share(num_cpus(root)) // num_ranks)
     if "OMP_NUM_THREADS" not in os.environ and torch.get_num_threads() > count:
         torch.set_num_threads(count)
 

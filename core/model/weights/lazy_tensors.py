@@ -48,7 +48,12 @@ class LazyTensor:
 
 
 def build_from(
-    tensors: Mapping[str, LazyTensor], auto_class: Any, hf_config: Any, path: str, **options: Any
+    tensors: Mapping[str, LazyTensor],
+    auto_class: Any,
+    hf_config: Any,
+    path: str,
+    adapt_class: Callable[[Any], Any] = lambda model_class: model_class,
+    **options: Any,
 ) -> tuple[Any, Mapping[str, Any]]:
     """Return a model with these tensors, and transformers' report of names and shapes.
 
@@ -57,11 +62,12 @@ def build_from(
         auto_class: class of transformers that loads the model, such as `AutoModelForCausalLM`.
         hf_config: the model's config.
         path: the model's folder, or a hub id, to be noted in the model's config.
+        adapt_class: function that returns the class to build, for the model class that transformers chooses.
         options: further arguments of `from_pretrained`.
     """
     model_class, config = _class_and_config(auto_class, hf_config)
     with _reading_in_this_thread():
-        module, info = model_class.from_pretrained(
+        module, info = adapt_class(model_class).from_pretrained(
             None, config=config, state_dict=dict(tensors), output_loading_info=True, **options
         )
     module.config.name_or_path = path

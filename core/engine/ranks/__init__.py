@@ -1,0 +1,1 @@
+"""The processes of an engine that computes a model on several ranks (`--tp`): their start, messages and end."""
