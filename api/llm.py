@@ -235,6 +235,12 @@ class LLM:
         """
         if not messages:
             raise RequestError("messages is empty; at least one is needed", param="messages")
+        if wrong := template_kwargs.keys() & set(SamplingParams.__struct_fields__):
+            name = min(wrong)
+            raise RequestError(
+                f"{name} is no argument of chat templates; pass it in sampling=SamplingParams({name}=…)",
+                param=name,
+            )
         several = not isinstance(messages[0], Mapping)
         conversations = cast("Sequence[Sequence[Message]]", messages if several else [messages])
         encode = self._generator.tokenizer.encode

@@ -55,6 +55,12 @@ def test_a_chat_is_answered(llm: LLM) -> None:
     assert two[1].cached_tokens > 0
 
 
+def test_sampling_fields_are_no_template_arguments(llm: LLM) -> None:
+    """They would be ignored in silence, as templates ignore what they do not know."""
+    with pytest.raises(RequestError, match=r"pass it in sampling=SamplingParams\(max_tokens=…\)"):
+        llm.chat([{"role": "user", "content": "Hello"}], max_tokens=4, enable_thinking=False)
+
+
 async def test_it_works_inside_a_running_event_loop(llm: LLM) -> None:
     assert llm.generate("Hello", GREEDY)[0].token_ids
 

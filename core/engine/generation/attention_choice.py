@@ -108,7 +108,10 @@ def _that_looks_ahead(
         ComponentError: there is none that can serve the model.
     """
     for entry in registry.entries(KIND):
-        backend: type[AttentionBackend] = entry.load()
+        try:
+            backend: type[AttentionBackend] = entry.load()
+        except ComponentError:  # it lacks a package
+            continue
         if backend.looks_ahead and _unsupported(model, device, storage.stored_as, backend) is None:
             made = partial(backend.for_part, "prefill")
             return entry, entry.build(made, model.layers, storage, entry.build_options({}))

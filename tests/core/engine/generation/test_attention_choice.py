@@ -73,7 +73,7 @@ REGISTRY = Registry(
 
 def choose(name: str) -> tuple[str, AttentionBackend]:
     layers = [make_layer()]
-    model: Any = SimpleNamespace(layers=layers, dtype=torch.float32, architecture="Llama")
+    model: Any = SimpleNamespace(layers=layers, dtype=torch.float32, architecture="Llama", images=None)
     storage = KVStorage(layers, 4, 1, torch.float32, CPU)
     chosen = choose_attention(EngineConfig(model="m", attention=name), REGISTRY, model, CPU, storage)
     return chosen.name, chosen.backend
@@ -140,7 +140,7 @@ class Failing(TorchAttention):
 )
 def test_the_first_usable_backend_says_its_memory(backends: list[str], expected: int) -> None:
     registry = Registry([entry(name.lower(), -rank, name) for rank, name in enumerate(backends)])
-    model: Any = SimpleNamespace(layers=[make_layer()], dtype=torch.float32)
+    model: Any = SimpleNamespace(layers=[make_layer()], dtype=torch.float32, images=None)
     steps = StepSizes(chunk=8, max_running=9, max_graph_size=3)
     assert attention_bytes(EngineConfig(model="m"), registry, model, CPU, steps, 30) == expected
 
@@ -157,7 +157,7 @@ class Prompts(TorchAttention):
 @pytest.mark.parametrize(("attention", "expected"), [("auto", 4 * 9 * 30 + 7), ("large", 4 * 9 * 30)])
 def test_the_memory_of_both_backends_is_added(attention: str, expected: int) -> None:
     prompts = replace(entry("prompts", 1, "Prompts"), prefill_rank=10)
-    model: Any = SimpleNamespace(layers=[make_layer()], dtype=torch.float32)
+    model: Any = SimpleNamespace(layers=[make_layer()], dtype=torch.float32, images=None)
     steps = StepSizes(chunk=8, max_running=9, max_graph_size=3)
     config, registry = (
         EngineConfig(model="m", attention=attention),
@@ -235,7 +235,7 @@ PAIRS = Registry(
 
 def choose_pair(registry: Registry = PAIRS, **settings: Any) -> ChosenAttention:
     layers = [make_layer()]
-    model: Any = SimpleNamespace(layers=layers, dtype=torch.float32, architecture="Llama")
+    model: Any = SimpleNamespace(layers=layers, dtype=torch.float32, architecture="Llama", images=None)
     config = EngineConfig(model="m", **settings)
     check_attention(config, registry)
     storage = KVStorage(layers, 4, 1, torch.float32, CPU)
