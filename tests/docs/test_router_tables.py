@@ -38,7 +38,7 @@ def test_cache_aware_has_its_thresholds(
     scripts: list[ModuleType], first: dict[str, int], second: dict[str, int], chosen: int
 ) -> None:
     router = scripts[1].CacheAware(scripts[1].CacheAware.Options())
-    views = [ReplicaView(0, **first), ReplicaView(1, **second)]  # type: ignore[arg-type]
+    views = [ReplicaView(0, **first), ReplicaView(1, **second)]
     assert router.choose(RoutedRequest(100), views).index == chosen
 
 
