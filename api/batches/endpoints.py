@@ -12,7 +12,6 @@ from typing import Protocol
 
 import msgspec
 
-from llmfw.api.background.tasks import contained
 from llmfw.api.chat.service import ChatService
 from llmfw.api.completions.service import CompletionService
 from llmfw.api.embeddings.embeddings import EmbeddingService
@@ -179,7 +178,7 @@ class Endpoints:
             StorageError: the answer could not be stored; a retry may succeed.
         """
         try:
-            reply, ignored = await contained(self._patiently(path, body))
+            reply, ignored = await self._patiently(path, body)
         except (CrashingRequestError, EngineDeadError, StorageError):
             raise
         except Exception as error:

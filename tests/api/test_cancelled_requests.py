@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -169,21 +168,6 @@ def test_a_cancelled_background_response_has_failed(parsing: Served) -> None:
     url = f"{parsing.url}/v1/responses/{made['id']}"
     wait_until(lambda: httpx.get(url).json()["status"] not in ("queued", "in_progress"))
     assert httpx.get(url).json()["status"] == "failed"
-
-
-def test_a_cancelled_batch_line_has_an_error(parsing: Served) -> None:
-    bodies = [{"messages": [{"role": "user", "content": text}], "tools": TOOLS} for text in ("cancel", "go")]
-    url = "/v1/chat/completions"
-    lines = [
-        {"custom_id": str(i), "method": "POST", "url": url, "body": body} for i, body in enumerate(bodies)
-    ]
-    with parsing.openai() as sdk:
-        file = sdk.files.create(file=("a.jsonl", "\n".join(map(json.dumps, lines)).encode()), purpose="batch")
-        made = sdk.batches.create(input_file_id=file.id, endpoint=url, completion_window="24h")  # type: ignore[arg-type]
-        wait_until(lambda: sdk.batches.retrieve(made.id).status in ("completed", "failed"))
-        counts = sdk.batches.retrieve(made.id).request_counts
-    assert counts is not None
-    assert (counts.completed, counts.failed) == (1, 1)
 
 
 async def sent_by_cancelled(cancel: Callable[[asyncio.Task[None]], Awaitable[None]]) -> list[Any]:
