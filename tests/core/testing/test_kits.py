@@ -483,6 +483,8 @@ MEDIA_PROCESSORS = {
     "SpansTooLong": "test_spans_begin_and_end_with_rows",
     "RowsBeforeImages": "test_rows_are_in_spans_alone",
     "KeysOfSizes": "test_keys_tell_images_apart",
+    "KeysOfTheTop": "test_keys_tell_images_apart",
+    "KeepsOneOfEachSize": "test_pixels_of_earlier_images_never_return",
     "KeysOfCalls": "test_keys_tell_images_apart",
     "DependsOnCompany": "test_other_images_change_nothing",
     "AcceptsAnyCount": "test_placeholders_must_match_images",
