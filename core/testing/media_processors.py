@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
 from typing import ClassVar
 
 import pytest
@@ -13,6 +14,8 @@ from llmfw.core.base.media import MediaPrompt
 from llmfw.core.interfaces.media_processor import MediaProcessor
 
 SIZES = ((64, 48), (40, 100), (33, 17))
+NUM_CHANGED = 3
+"""Number of images that differ in one byte from the first image."""
 ODD_SIZES = ((1, 1), (1, 300), (300, 1), (2, 1000))
 
 
@@ -57,11 +60,22 @@ class MediaProcessorTests:
 
     def test_keys_tell_images_apart(self, processor: MediaProcessor) -> None:
         first, again, other = (_process(processor, [example_image(i)]).spans[0].key for i in (0, 0, 1))
-        changed = example_image(0)
-        pixels = bytes([changed.pixels[0] ^ 1]) + changed.pixels[1:]
-        last = _process(processor, [_image(changed.width, changed.height, pixels)]).spans[0].key
         assert first == again, "an image has another key when it comes again"
-        assert len({first, other, last}) == 3, "two images have one key"
+        keys = {_process(processor, [each]).spans[0].key for each in _one_pixel_apart()}
+        assert len({first, other, *keys}) == 2 + NUM_CHANGED, "two images have one key"
+
+    def test_pixels_of_earlier_images_never_return(
+        self, processor_class: type[MediaProcessor], folder: str
+    ) -> None:
+        """Images of one size have the tensors that a new processor makes, after other images and before."""
+        images = [example_image(0), *_one_pixel_apart(), example_image(1)]
+        alone = [_process(processor_class(folder), [each]).spans[0] for each in images]
+        for order in (range(len(images)), range(len(images) - 1, -1, -1)):
+            processor = processor_class(folder)
+            for i in order:
+                span = _process(processor, [images[i]]).spans[0]
+                assert span.key == alone[i].key, "another key after other images of the same size"
+                assert span.tensors == alone[i].tensors, "other tensors after other images of the same size"
 
     def test_other_images_change_nothing(self, processor: MediaProcessor) -> None:
         """An image has the same tensors, key and tokens alone and among other images."""
@@ -97,6 +111,15 @@ def example_image(seed: int, width: int = 64, height: int = 48) -> Image:
     """Return an image whose pixels depend on a seed."""
     pixels = hashlib.shake_256(seed.to_bytes(4, "little")).digest(3 * width * height)
     return _image(width, height, pixels)
+
+
+def _one_pixel_apart() -> Iterator[Image]:
+    """Yield images of one size that differ from `example_image(0)` in one byte: the first, a middle one, the last."""
+    known = example_image(0)
+    for place in (0, len(known.pixels) // 2, len(known.pixels) - 1):
+        pixels = bytearray(known.pixels)
+        pixels[place] ^= 1
+        yield _image(known.width, known.height, bytes(pixels))
 
 
 def _image(width: int, height: int, pixels: bytes) -> Image:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from typing import Any
+from datetime import UTC, datetime
+from typing import Any, ClassVar
 
 import pytest
 
@@ -13,6 +14,7 @@ from llmfw.core import Authenticator, Credentials, Principal, Refusal, TenantLim
 from llmfw.core.testing import AuthenticatorTests
 
 TOKEN = "Alice-0123456789-abcdefg"
+VALID_UNTIL = time.time() + 1200
 
 
 class Broken(Authenticator):
@@ -89,9 +91,42 @@ class SharesTheToken(Broken):
         return self.known(self.token)
 
 
+class SharesTheClient(Broken):
+    """Takes any tenant's name before the secret, and keeps it where another request overwrites it."""
+
+    async def authenticate(self, credentials: Credentials) -> Any:
+        token = credentials.bearer() or ""
+        self.tenant = token.partition("-")[0] or "nobody"
+        await asyncio.sleep(0)
+        return Principal(tenant=self.tenant) if token == TOKEN else None
+
+
+class KeepsAnHourLonger(Broken):
+    def known(self, token: str) -> Any:
+        expiry = VALID_UNTIL
+        if token != TOKEN or time.time() >= expiry:
+            return None
+        return Principal(tenant="alice", expires_at=expiry + 3600)
+
+
+class IgnoresExpiry(Broken):
+    def known(self, token: str) -> Any:
+        if token != TOKEN:
+            return None
+        return Principal(tenant="alice", expires_at=min(VALID_UNTIL, datetime.now(UTC).timestamp() + 60))
+
+
+class KeepsEveryToken(Broken):
+    tokens: ClassVar[list[str]] = []
+
+    def known(self, token: str) -> Any:
+        self.tokens.append(token)
+        return super().known(token)
+
+
 class Blocks(Broken):
     async def authenticate(self, credentials: Credentials) -> Any:
-        time.sleep(0.1)  # noqa: ASYNC251 - the defect
+        time.sleep(0.01)  # noqa: ASYNC251 - the defect
         return self.known(credentials.bearer() or "")
 
 

@@ -77,6 +77,22 @@ class KeysOfSizes(GoodProcessor):
         return hashlib.sha256(b"%d %d" % (image.width, image.height)).digest()
 
 
+class KeysOfTheTop(GoodProcessor):
+    def key(self, image: Image) -> bytes:
+        return hashlib.sha256(image.pixels[:64]).digest()
+
+
+class KeepsOneOfEachSize(GoodProcessor):
+    def __init__(self, model: str) -> None:
+        super().__init__(model)
+        self.kept: dict[tuple[int, int], dict[str, MediaArray]] = {}
+
+    def span(self, offset: int, image: Image, count: int) -> MediaSpan:
+        span = super().span(offset, image, count)
+        tensors = self.kept.setdefault((image.width, image.height), dict(span.tensors))
+        return msgspec.structs.replace(span, tensors=tensors)
+
+
 class KeysOfCalls(GoodProcessor):
     def key(self, image: Image) -> bytes:
         return hashlib.sha256(b"%d" % self.calls).digest()
