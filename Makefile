@@ -25,9 +25,11 @@ serve: $(VENV)/installed  ## serve the demo model on port 30000; options by ARGS
 # Modules that are compiled anew in every process of the tests cost a fifth of their time.
 unexport PYTHONDONTWRITEBYTECODE
 
-# A process for each core, each with one thread: threads of OpenMP in several processes would wait for each other.
+# A process for each core and one more, because a fifth of the tests wait for other processes. Each has one thread:
+# threads of OpenMP in several processes would wait for each other.
+PROCESSES ?= $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
 # The attacks are not among these tests, as they measure how long others wait: that needs the machine alone.
-PARALLEL = OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses logical --maxprocesses 8 --dist worksteal --ignore=tests/attack
+PARALLEL = OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses $(PROCESSES) --maxprocesses 8 --dist worksteal --ignore=tests/attack
 
 test: $(VENV)/installed-dev  ## run the tests, in about seven minutes on two cores; a part of them by ARGS="tests/core -x"
 	$(PARALLEL) -m "not long" $(ARGS)
