@@ -50,6 +50,7 @@ class RankWorker:
         self._device = choose_device(config.device, config.place)
         self._send(DONE)  # rank 0 waits for this before it joins, so a rank that cannot start is noticed
         self._group = RankGroup(self._rank, config.tp, self._rendezvous)
+        self._send(DONE)  # the file of the rendezvous is no longer needed
         self._model = load_model(config, self._device, self._registry, self._group)
 
     def build(self, capacity: bytes) -> None:

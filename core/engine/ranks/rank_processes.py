@@ -84,7 +84,10 @@ class RankProcesses:
         from llmfw.core.model.parallel.rank_group import RankGroup  # imports torch, which takes seconds
 
         self.wait_done()
-        return RankGroup(0, len(self._processes) + 1, self._rendezvous)
+        group = RankGroup(0, len(self._processes) + 1, self._rendezvous)
+        self.wait_done()
+        shutil.rmtree(self._folder, ignore_errors=True)  # a SIGKILL would leave it behind
+        return group
 
     def wait_done(self) -> None:
         """Wait until all ranks have done what they were to do.

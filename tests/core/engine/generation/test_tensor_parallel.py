@@ -7,6 +7,7 @@ import random
 import signal
 import stat
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import Any
 import pytest
 import torch
 
+from llmfw.core.base.config import EngineConfig
 from llmfw.core.base.errors import ConfigError, LLMFWError, RankError
 from llmfw.core.base.request import Request, SamplingParams
 from llmfw.core.engine.generation.divided_engine import DividedEngine
@@ -23,8 +25,11 @@ from llmfw.core.engine.ranks import rank_processes
 from llmfw.core.model.device.dtype_choice import DTYPES
 
 from .... import doubles
+from ....doubles.knowing_drafter import KnowingDrafter
 from ....doubles.trie_grammar import FIRST_BYTE
-from .running import build_engine, generate
+from . import running
+from .running import build_engine, generate, random_prompts, run
+from .test_drafts import KNOWING
 from .test_loops import EXACT, check, draw_requests, draw_settings, play
 from .tiny_models import SERVABLE, STATEFUL, save_byte_tokenizer, save_random_model
 
@@ -139,6 +144,29 @@ def test_a_rank_s_death_wakes_an_idle_engine(tmp_path: Path) -> None:
         engine.step()
 
 
+@pytest.mark.long
+@pytest.mark.parametrize("drafts", [False, True])
+def test_200_prompts_get_the_tokens_of_one_rank(
+    drafts: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With prefix hits, pieces and retractions. Each third drafted token is wrong."""
+    folder, prompts = save(tmp_path, "llama"), random_prompts(200, 300)
+    settings: dict[str, Any] = {"max_total_tokens": 600, "chunked_prefill_size": 48}
+    one = run(build_engine(folder, dtype=EXACT, **settings), prompts, seed=1)
+    if drafts:
+        known = [prompt + output for prompt, output in zip(prompts, one, strict=True)]
+        monkeypatch.setattr(KnowingDrafter, "known", known)
+        monkeypatch.setattr(KnowingDrafter, "mistakes", 1 / 3)
+        monkeypatch.setattr(running, "TRIE", KNOWING)
+        settings |= {"drafter": "knowing", "draft_batch_tokens": 64, "grammar": "none"}
+    engine = divided(folder, **settings)
+    assert run(engine, prompts, seed=1) == one
+    stats = engine.stats()
+    assert (stats.num_drafted_tokens > stats.num_accepted_tokens > 100) == drafts
+    assert stats.num_retractions > 0
+    assert stats.num_prompt_cached > 1000
+
+
 def listening() -> Iterator[tuple[str, str]]:
     """Yield the address and the inode of each listening TCP socket of this machine, as the kernel writes them."""
     for table in ("tcp", "tcp6"):
@@ -160,7 +188,17 @@ def test_ranks_listen_on_the_loopback_address_alone(tmp_path: Path) -> None:
                 continue
     found = [address for address, inode in listening() if inode in inodes]
     assert set(found) <= {"0100007F"}
-    assert stat.S_IMODE(os.stat(engine._ranks._folder).st_mode) == 0o700
+
+
+def test_the_rendezvous_is_private_and_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The folder is private from the start, and is gone once the ranks have met."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(rank_processes, "COMMAND", (sys.executable, "-c", "import sys; sys.stdin.read()"))
+    ranks = rank_processes.RankProcesses(EngineConfig(model="any", tp=2))
+    [folder] = tmp_path.iterdir()
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    ranks.close()
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.long
