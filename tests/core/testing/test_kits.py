@@ -103,6 +103,9 @@ POLICIES = {
     "BreaksTiesByColumn": "test_ties_do_not_depend_on_column_order",
     "RetractsTiesByColumn": "test_ties_do_not_depend_on_column_order",
     "RetractsForAnyone": "test_few_requests_are_retracted_under_load",
+    "MisspellsItsField": "test_order_places_each_waiting_request_once",
+    "FailsForAField": "test_each_request_finishes_once_under_load",
+    "KeepsEveryArrival": "test_nothing_is_kept_of_ended_requests",
     "BreaksTiesByLength": "test_answers_equal_the_reference",
 }
 
