@@ -456,6 +456,8 @@ MODEL_ADAPTERS = {
 TOKEN_SAMPLERS = {
     "IgnoresTemperature": "test_draws_select_tokens_by_probability",
     "IgnoresTopK": "test_draws_select_tokens_by_probability",
+    "TakesTheFirstTemperature": "test_each_row_has_its_own_numbers",
+    "TakesTheFirstTopK": "test_each_row_has_its_own_numbers",
     "IgnoresTopP": "test_draws_select_tokens_by_probability",
     "IgnoresMinP": "test_draws_select_tokens_by_probability",
     "TakesTheLikeliest": "test_draws_select_tokens_by_probability",
