@@ -480,6 +480,7 @@ ROUTERS = {
     "SortsInPlace": "test_the_engines_are_not_changed",
     "CountsInBytes": "test_extreme_numbers_are_no_fault",
     "KeepsEverySession": "test_nothing_is_kept_of_ended_requests",
+    "PinsTenantsToPlaces": "test_equal_choices_do_not_depend_on_places",
     "Ponders": "test_a_choice_costs_little",
 }
 
