@@ -329,6 +329,7 @@ EVICTION = {
     "HalvesHits": "test_every_rank_is_a_finite_number",
     "KeepsLastLeaf": "test_leaves_are_not_kept",
     "KeepsEverySalt": "test_nothing_is_kept_of_evicted_leaves",
+    "KeepsEveryTime": "test_nothing_is_kept_of_evicted_leaves",
     "ComputesForLong": "test_a_rank_costs_little",
     "ExpiresAtText": "test_every_expiry_is_none_or_a_time",
     "ExpiresByDuration": "test_a_new_leaf_does_not_expire_at_once",
