@@ -245,6 +245,7 @@ OBSERVERS = {
     "ComputesForLong": "test_an_event_costs_little",
     "KeepsEveryRequest": "test_ended_requests_are_forgotten",
     "KeepsFailures": "test_ended_requests_are_forgotten",
+    "KeepsUntilTheFirstToken": "test_ended_requests_are_forgotten",
     "KeepsTheLastList": "test_the_list_is_not_kept",
     "KeepsEveryId": "test_ended_requests_are_forgotten",
     "LabelsUsers": "test_no_label_is_chosen_by_a_client",
