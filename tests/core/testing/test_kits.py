@@ -386,6 +386,8 @@ WEIGHT_LOADERS = {
     "NamesNothingThatChanges": "test_other_numbers_are_another_version",
     "PadsShortFiles": "test_damaged_files_are_refused",
     "LeaksErrors": "test_damaged_files_are_refused",
+    "ReadsPickles": "test_no_code_of_the_files_is_run",
+    "WritesTwoLines": "test_damaged_files_are_refused",
     "ListsAThousand": "test_thousands_of_tensors_are_listed",
     "LeavesFilesOpen": "test_closing_releases_the_files",
     "LeavesFilesMapped": "test_closing_releases_the_files",
