@@ -189,7 +189,11 @@ class EvictionRuleTests:
         counts = []
         for turn in range(3):
             for i in range(10_000):
-                leaf = ExampleLeaf(LeafData(last_use=10_000 * turn + i, salt=f"{turn}-{i}"))
+                number = 10_000 * turn + i
+                at = NOW + number / 8
+                leaf = ExampleLeaf(
+                    LeafData(number, hits=number, floor=at, created_at=at, used_at=at, salt=f"{turn}-{i}")
+                )
                 rule.rank(leaf)
                 rule.expires_at(leaf)
             del leaf

@@ -87,6 +87,8 @@ def conformance_class(
     if entry.kind == "weight_loader":
         given["options"] = lambda: entry.build_options(options)
     known = fixtures_of(base)
+    if entry.kind == "policy" and base is kit:
+        given.setdefault("fields", _constant(entry.needs_fields))
     for key in (*given, *fixtures):
         if key not in known and key != "options":
             raise ConfigError(_unknown_fixture(entry, key, known))

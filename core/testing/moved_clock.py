@@ -9,6 +9,18 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+REAL = datetimes.datetime
+
+
+class _AsDatetime(type):
+    """Metaclass of a class that counts as `datetime` in `isinstance` and `issubclass`."""
+
+    def __instancecheck__(cls, instance: object) -> bool:
+        return isinstance(instance, REAL)
+
+    def __subclasscheck__(cls, subclass: type[Any]) -> bool:
+        return issubclass(subclass, REAL)
+
 
 @contextlib.contextmanager
 def moved_clock(seconds: float) -> Iterator[None]:
@@ -40,12 +52,12 @@ def moved_clock(seconds: float) -> Iterator[None]:
 
 def _clocks(seconds: float) -> Iterator[tuple[object, object]]:
     """Yield each function or class that tells the time of day, with the one that replaces it."""
-    real_time, real_ns, real = time.time, time.time_ns, datetimes.datetime
+    real_time, real_ns, real = time.time, time.time_ns, REAL
     moved_by = datetimes.timedelta(seconds=seconds)
     yield real_time, lambda: real_time() + seconds
     yield real_ns, lambda: real_ns() + int(seconds * 1e9)
 
-    class Moved(real, metaclass=_as_class(real)):  # type: ignore[misc]
+    class Moved(REAL, metaclass=_AsDatetime):
         @classmethod
         def now(cls, tz: datetimes.tzinfo | None = None) -> Any:
             return real.now(tz) + moved_by
@@ -59,16 +71,3 @@ def _clocks(seconds: float) -> Iterator[tuple[object, object]]:
             return real.now() + moved_by  # `today` would call the moved time.time
 
     yield real, Moved
-
-
-def _as_class(real: type[Any]) -> type[type]:
-    """Return a metaclass whose classes count as `real` in `isinstance` and `issubclass`."""
-
-    class AsReal(type(real)):  # type: ignore[misc]
-        def __instancecheck__(cls, instance: object) -> bool:
-            return isinstance(instance, real)
-
-        def __subclasscheck__(cls, subclass: type[Any]) -> bool:
-            return issubclass(subclass, real)
-
-    return AsReal

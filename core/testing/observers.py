@@ -152,15 +152,18 @@ class RequestObserverTests:
         num = sum(map(len, batches))
         assert taken / num <= max_event_s, f"{1e6 * taken / num:.0f} us of processor time per event"
 
+    @pytest.mark.parametrize("tokens", [7, 0])
     @pytest.mark.parametrize("finish", FINISHES)
-    def test_ended_requests_are_forgotten(self, observer: RequestObserver, finish: str) -> None:
-        """Data kept for each request would grow without limit."""
+    def test_ended_requests_are_forgotten(self, observer: RequestObserver, finish: str, tokens: int) -> None:
+        """Data kept for each request would grow without limit. A refused request has no first token."""
         counts: list[int] = []
         names = map(str, itertools.count())
 
         def batches() -> Iterator[list[RequestEvent]]:
             for num in NUM_ENDED:
-                yield [each for _ in range(num) for each in request_events(next(names), finish)]
+                yield [
+                    each for _ in range(num) for each in request_events(next(names), finish, tokens=tokens)
+                ]
                 gc.collect()
                 counts.append(sys.getallocatedblocks())
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Sequence
 
 from llmfw.core.base.request import FinishReason, Request, SamplingParams
 from llmfw.core.base.step import StepOutput
@@ -26,6 +27,7 @@ class PolicyLoad:
     Args:
         policy: policy under test.
         seed: seed of all random choices.
+        fields: names of request fields that half of the requests set.
 
     Attributes:
         asked: `max_tokens` of each request, by id.
@@ -33,7 +35,8 @@ class PolicyLoad:
         ends: number of times that each request ended.
     """
 
-    def __init__(self, policy: SchedulePolicy, seed: int) -> None:
+    def __init__(self, policy: SchedulePolicy, seed: int, fields: Sequence[str] = ()) -> None:
+        self._fields = fields
         self.asked: dict[str, int] = {}
         self.given: Counter[str] = Counter()
         self.ends: Counter[str] = Counter()
@@ -74,6 +77,7 @@ class PolicyLoad:
             sampling=SamplingParams(max_tokens=self.asked[name]),
             priority=rng.randrange(-1, 2),
             tenant=str(rng.randrange(3)),
+            fields={field: rng.randrange(1, 1000) for field in self._fields if rng.random() < 0.5},
         )
         self._scheduler.add(request, constraint_of(request, None))
 

@@ -73,10 +73,13 @@ def make_figures(**figures: int) -> Figures:
     return Figures(**{**ordinary, **figures})
 
 
-def draw_waiting(rng: np.random.Generator, num: int) -> Waiting:
+def draw_waiting(rng: np.random.Generator, num: int, fields: Sequence[str] = ()) -> Waiting:
     """Return `num` random waiting requests of five tenants.
 
     All values in a column differ, except in `tenant` and `served`.
+
+    Args:
+        fields: names of the request fields that a policy may ask for. Half of the requests set each of them.
     """
     tenant = rng.integers(0, 5, num)
     tokens = rng.permutation(num) + 10 * num + 10
@@ -92,10 +95,11 @@ def draw_waiting(rng: np.random.Generator, num: int) -> Waiting:
         tenant=tenant,
         served=rng.random(5)[tenant] * 1000,
         overtaken=rng.permutation(num),
+        fields=draw_fields(rng, num, fields),
     )
 
 
-def draw_running(rng: np.random.Generator, num: int) -> Running:
+def draw_running(rng: np.random.Generator, num: int, fields: Sequence[str] = ()) -> Running:
     """Return `num` random running requests, like those of `draw_waiting`."""
     tenant = rng.integers(0, 5, num)
     return make_running(
@@ -110,7 +114,30 @@ def draw_running(rng: np.random.Generator, num: int) -> Running:
         prompt_len=rng.permutation(num) + 1,
         num_output=rng.permutation(num),
         num_held=rng.permutation(num),
+        fields=draw_fields(rng, num, fields),
     )
+
+
+def draw_fields(rng: np.random.Generator, num: int, fields: Sequence[str]) -> dict[str, Floats]:
+    """Return random numbers of request fields for `num` requests, of which about half set each field."""
+    return {
+        name: np.where(rng.random(num) < 0.5, np.nan, np.exp(rng.random(num) * np.log(50_000)))
+        for name in fields
+    }
+
+
+def with_known_fields(columns: ColumnsT, fields: Sequence[str]) -> ColumnsT:
+    """Return the columns with a `field` that raises AssertionError for other names than `fields`."""
+    field = columns.field
+
+    def known(name: str) -> Floats:
+        assert name in fields, (
+            f"the policy asks for the request field {name!r}, which is not among its fields {list(fields)}: is it "
+            "misspelt? Name its fields in needs_fields, or in the fixture `fields`"
+        )
+        return field(name)
+
+    return replace(columns, field=known)
 
 
 def rearranged(columns: ColumnsT, places: Places) -> ColumnsT:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import time
 import tracemalloc
 from collections.abc import Awaitable, Callable, Iterator
@@ -66,3 +67,17 @@ def peak_memory() -> Iterator[list[int]]:
     finally:
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
+
+
+def num_open_files() -> int:
+    """Return the number of open files of this process; 0 if the system does not list them."""
+    with contextlib.suppress(OSError):
+        return len(os.listdir("/proc/self/fd"))
+    return 0
+
+
+def num_mapped_files(folder: Path) -> int:
+    """Return the number of mappings of a folder's files in this process; 0 if it is unknown."""
+    with contextlib.suppress(OSError):
+        return sum(f"{folder}/" in line for line in Path("/proc/self/maps").read_text().splitlines())
+    return 0

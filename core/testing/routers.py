@@ -76,6 +76,26 @@ class RouterTests:
             found = router.choose(RoutedRequest(100, tenant=f"t{i % 9}"), left)
             assert any(found is replica for replica in left), f"{found!r} is not one of {left}"
 
+    def test_equal_choices_do_not_depend_on_places(self, router: Router) -> None:
+        """The engine that was chosen is chosen again without another one: engines are known by `index`."""
+        rng = random.Random(2)
+        views = [
+            ReplicaView(index, queued_tokens=1_000 * rng.randrange(9), last_chosen=index)
+            for index in range(6)
+        ]
+        for i in range(60):
+            request = RoutedRequest(100, tenant=f"tenant {i}", cache_salt=f"salt {i}")
+            found = router.choose(request, views).index
+            again = router.choose(request, list(views)).index
+            if again != found:
+                pytest.skip("the router does not have the capability that equal views give equal choices")
+            others = [view for view in views if view.index != found]
+            for gone in (others[0], others[-1]):
+                left = [view for view in views if view is not gone]
+                assert router.choose(request, left).index == found, (
+                    f"engine {found} is chosen for {request}, but another one once engine {gone.index} is gone"
+                )
+
     def test_engines_not_measured_yet_are_no_fault(self, router: Router) -> None:
         """At the start, no engine has a measured speed; later, a restarted engine has none."""
         for speeds in ((0.0, 0.0, 0.0), (0.0, 5000.0, 0.0), (5000.0, 0.0, 1e-9)):

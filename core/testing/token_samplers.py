@@ -98,6 +98,23 @@ class TokenSamplerTests:
         alone = [sample(logits[i : i + 1], numbers.of(slice(i, i + 1))).tolist() for i in range(4)]
         assert [token for [token] in alone] == together
 
+    @pytest.mark.parametrize("name", ["temperature", "top_k", "top_p", "min_p"])
+    def test_each_row_has_its_own_numbers(self, sample: Any, num_draws: int, name: str) -> None:
+        """Rows of one call differ in a single number: each has the probabilities of its own."""
+        values = {"temperature": (0.3, 2.5), "top_k": (3, 12), "top_p": (0.4, 0.95), "min_p": (0.5, 0.02)}[
+            name
+        ]
+        logits = 2 * torch.randn(30, generator=torch.Generator().manual_seed(6))
+        draws = (torch.arange(num_draws, dtype=torch.float64) + 0.5) / num_draws
+        for order in (values, values[::-1]):
+            both = [numbers_of(draws, 30, **{name: value}) for value in order]
+            numbers = RowNumbers(*(torch.cat(columns) for columns in zip(*both, strict=True)))
+            tokens = sample(logits.repeat(2 * num_draws, 1), numbers).cpu()
+            for own, value in zip(tokens.split(num_draws), order, strict=True):
+                expected = num_draws * probabilities(logits, **{name: value})
+                differs = (torch.bincount(own, minlength=30) - expected).abs().max()
+                assert differs <= 1.01, f"a row with {name} {value} beside rows with {order}"
+
     def test_the_logits_stay_unchanged(self, sample: Any, device: str) -> None:
         logits = torch.randn(3, 50, generator=torch.Generator().manual_seed(4)).to(device)
         before = logits.clone()

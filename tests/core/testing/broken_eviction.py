@@ -6,7 +6,7 @@ import itertools
 import math
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -79,6 +79,14 @@ class KeepsLastLeaf(Broken):
 class KeepsEverySalt(Broken):
     def rank(self, leaf: CacheLeaf) -> float:
         self.salts.add(leaf.salt)
+        return leaf.last_use
+
+
+class KeepsEveryTime(Broken):
+    times: ClassVar[set[float]] = set()
+
+    def rank(self, leaf: CacheLeaf) -> float:
+        self.times.add(leaf.created_at)
         return leaf.last_use
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from prometheus_client.core import GaugeMetricFamily
 
-from llmfw.core import RequestEnded, RequestEvent, RequestObserver
+from llmfw.core import RequestEnded, RequestEvent, RequestFirstToken, RequestObserver, RequestStarted
 from llmfw.core.testing import RequestObserverTests
 
 
@@ -100,6 +100,21 @@ class KeepsFailures(Broken):
     def ended(self, event: RequestEnded) -> None:
         if event.finish == "error":
             self.failed.append(event)
+
+
+class KeepsUntilTheFirstToken(Broken):
+    """Forgets a request at its first token, which a refused request never has."""
+
+    def __init__(self, options: RequestObserver.Options) -> None:
+        super().__init__(options)
+        self.waiting: dict[str, RequestEvent] = {}
+
+    def observe(self, events: Sequence[RequestEvent]) -> None:
+        for event in events:
+            if isinstance(event, RequestStarted):
+                self.waiting[event.id] = event
+            elif isinstance(event, RequestFirstToken):
+                self.waiting.pop(event.id, None)
 
 
 class KeepsTheLastList(Broken):

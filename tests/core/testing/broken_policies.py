@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -106,6 +106,32 @@ class ParsesIdsAsNumbers(ByArrival):
     def order(self, waiting: Waiting, figures: Figures) -> Ordering:
         numbers = [int(waiting.request(place).id) for place in range(len(waiting))]
         return Ordering.by(np.array(numbers, dtype=np.int64))
+
+
+class MisspellsItsField(ByArrival):
+    conformance: ClassVar = {"fields": ["due_in_s"]}
+
+    def order(self, waiting: Waiting, figures: Figures) -> Ordering:
+        return Ordering.by(waiting.field("due_in"), waiting.arrival)
+
+
+class FailsForAField(ByArrival):
+    conformance: ClassVar = {"fields": ["due_in_s"]}
+
+    def order(self, waiting: Waiting, figures: Figures) -> Ordering:
+        if not np.isnan(waiting.field("due_in_s")).all():
+            raise NotImplementedError
+        return super().order(waiting, figures)
+
+
+class KeepsEveryArrival(ByArrival):
+    def __init__(self, options: SchedulePolicy.Options) -> None:
+        super().__init__(options)
+        self.seen: set[int] = set()
+
+    def order(self, waiting: Waiting, figures: Figures) -> Ordering:
+        self.seen.update(waiting.arrival.tolist())
+        return super().order(waiting, figures)
 
 
 class BreaksTiesByLength(ByArrival):

@@ -73,6 +73,11 @@ class KeepsEverySession(Broken):
         return next((each for each in replicas if each.index == index), replicas[0])
 
 
+class PinsTenantsToPlaces(Broken):
+    def choose(self, request: RoutedRequest, replicas: Sequence[ReplicaView]) -> ReplicaView:
+        return replicas[len(request.tenant) % len(replicas)]
+
+
 class Ponders(Broken):
     def choose(self, request: RoutedRequest, replicas: Sequence[ReplicaView]) -> ReplicaView:
         ends = time.thread_time() + 0.0002

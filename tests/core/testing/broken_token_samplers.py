@@ -23,6 +23,18 @@ class IgnoresTopK(TorchSampler):
         return super().sample(logits, numbers._replace(top_k=everything), filters)
 
 
+class TakesTheFirstTemperature(TorchSampler):
+    def sample(self, logits: torch.Tensor, numbers: RowNumbers, filters: Filters) -> torch.Tensor:
+        first = numbers.temperature[:1].expand_as(numbers.temperature)
+        return super().sample(logits, numbers._replace(temperature=first), filters)
+
+
+class TakesTheFirstTopK(TorchSampler):
+    def sample(self, logits: torch.Tensor, numbers: RowNumbers, filters: Filters) -> torch.Tensor:
+        first = numbers.top_k[:1].expand_as(numbers.top_k).clone()
+        return super().sample(logits, numbers._replace(top_k=first), filters)
+
+
 class IgnoresTopP(TorchSampler):
     def sample(self, logits: torch.Tensor, numbers: RowNumbers, filters: Filters) -> torch.Tensor:
         return super().sample(logits, numbers._replace(top_p=torch.full_like(numbers.top_p, 2)), filters)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import mmap
+import pickle
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -170,6 +172,34 @@ class LeaksErrors(Broken):
             return super().read(name)
         except ModelError as error:
             raise ValueError(str(error)) from error
+
+
+class ReadsPickles(Broken):
+    def read(self, name: str) -> torch.Tensor:
+        try:
+            return super().read(name)
+        except ModelError:
+            for file in self.folder.iterdir():
+                with contextlib.suppress(Exception):
+                    pickle.loads(file.read_bytes())
+            raise
+
+    def tensors(self) -> Any:
+        try:
+            yield from super().tensors()
+        except ModelError:
+            for file in self.folder.iterdir():
+                with contextlib.suppress(Exception):
+                    pickle.loads(file.read_bytes())
+            raise
+
+
+class WritesTwoLines(Broken):
+    def read(self, name: str) -> torch.Tensor:
+        try:
+            return super().read(name)
+        except ModelError as error:
+            raise ModelError(f"{error}\n(see the log)") from error
 
 
 class ListsAThousand(Broken):

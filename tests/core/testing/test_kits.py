@@ -103,6 +103,9 @@ POLICIES = {
     "BreaksTiesByColumn": "test_ties_do_not_depend_on_column_order",
     "RetractsTiesByColumn": "test_ties_do_not_depend_on_column_order",
     "RetractsForAnyone": "test_few_requests_are_retracted_under_load",
+    "MisspellsItsField": "test_order_places_each_waiting_request_once",
+    "FailsForAField": "test_each_request_finishes_once_under_load",
+    "KeepsEveryArrival": "test_nothing_is_kept_of_ended_requests",
     "BreaksTiesByLength": "test_answers_equal_the_reference",
 }
 
@@ -254,6 +257,7 @@ OBSERVERS = {
     "ComputesForLong": "test_an_event_costs_little",
     "KeepsEveryRequest": "test_ended_requests_are_forgotten",
     "KeepsFailures": "test_ended_requests_are_forgotten",
+    "KeepsUntilTheFirstToken": "test_ended_requests_are_forgotten",
     "KeepsTheLastList": "test_the_list_is_not_kept",
     "KeepsEveryId": "test_ended_requests_are_forgotten",
     "LabelsUsers": "test_no_label_is_chosen_by_a_client",
@@ -338,6 +342,7 @@ EVICTION = {
     "HalvesHits": "test_every_rank_is_a_finite_number",
     "KeepsLastLeaf": "test_leaves_are_not_kept",
     "KeepsEverySalt": "test_nothing_is_kept_of_evicted_leaves",
+    "KeepsEveryTime": "test_nothing_is_kept_of_evicted_leaves",
     "ComputesForLong": "test_a_rank_costs_little",
     "ExpiresAtText": "test_every_expiry_is_none_or_a_time",
     "ExpiresByDuration": "test_a_new_leaf_does_not_expire_at_once",
@@ -393,6 +398,8 @@ WEIGHT_LOADERS = {
     "NamesNothingThatChanges": "test_other_numbers_are_another_version",
     "PadsShortFiles": "test_damaged_files_are_refused",
     "LeaksErrors": "test_damaged_files_are_refused",
+    "ReadsPickles": "test_no_code_of_the_files_is_run",
+    "WritesTwoLines": "test_damaged_files_are_refused",
     "ListsAThousand": "test_thousands_of_tensors_are_listed",
     "LeavesFilesOpen": "test_closing_releases_the_files",
     "LeavesFilesMapped": "test_closing_releases_the_files",
@@ -465,6 +472,8 @@ MODEL_ADAPTERS = {
 TOKEN_SAMPLERS = {
     "IgnoresTemperature": "test_draws_select_tokens_by_probability",
     "IgnoresTopK": "test_draws_select_tokens_by_probability",
+    "TakesTheFirstTemperature": "test_each_row_has_its_own_numbers",
+    "TakesTheFirstTopK": "test_each_row_has_its_own_numbers",
     "IgnoresTopP": "test_draws_select_tokens_by_probability",
     "IgnoresMinP": "test_draws_select_tokens_by_probability",
     "TakesTheLikeliest": "test_draws_select_tokens_by_probability",
@@ -487,6 +496,7 @@ ROUTERS = {
     "SortsInPlace": "test_the_engines_are_not_changed",
     "CountsInBytes": "test_extreme_numbers_are_no_fault",
     "KeepsEverySession": "test_nothing_is_kept_of_ended_requests",
+    "PinsTenantsToPlaces": "test_equal_choices_do_not_depend_on_places",
     "Ponders": "test_a_choice_costs_little",
 }
 

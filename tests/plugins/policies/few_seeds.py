@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from llmfw.core.interfaces.policy import SchedulePolicy
@@ -14,9 +16,13 @@ class FewSeeds(SchedulePolicyTests):
     """Many policies run the kit; a load takes as long as all its other tests together."""
 
     @pytest.mark.parametrize("seed", [0, *also(range(1, 4))])
-    def test_each_request_finishes_once_under_load(self, policy: SchedulePolicy, seed: int) -> None:
-        super().test_each_request_finishes_once_under_load(policy, seed)
+    def test_each_request_finishes_once_under_load(
+        self, policy: SchedulePolicy, fields: Sequence[str], seed: int
+    ) -> None:
+        super().test_each_request_finishes_once_under_load(policy, fields, seed)
 
     @pytest.mark.parametrize("seed", [0, *also(range(1, 4))])
-    def test_few_requests_are_retracted_under_load(self, policy: SchedulePolicy, seed: int) -> None:
-        super().test_few_requests_are_retracted_under_load(policy, seed)
+    def test_few_requests_are_retracted_under_load(
+        self, policy: SchedulePolicy, fields: Sequence[str], seed: int
+    ) -> None:
+        super().test_few_requests_are_retracted_under_load(policy, fields, seed)
