@@ -21,7 +21,7 @@ from .sample_body import sample
 from .verdict import Promise
 
 NO_ENGINE = "`llmfw check` has no engine"
-MAX_BLOCK_S = 1.0
+MAX_BLOCK_S = 0.2
 """Seconds for which a route may hold the event loop, with which all requests of a server wait."""
 MAX_WAIT_S = 20.0
 """Seconds to wait for a reply. A route that streams without an end is not checked further."""
@@ -84,7 +84,9 @@ async def check_answers(app: Any, found: Any) -> list[Promise]:
 async def _check(http: httpx.AsyncClient, call: Call, promise: Promise, blocks: Promise) -> None:
     outcome = await _send(http, call)
     shown = f"{call.method} {call.path}" + ("" if call.body is None else f" with the body {call.body[:80]!r}")
-    if outcome.blocked_s > MAX_BLOCK_S:  # once more, because a busy machine may have paused the process
+    for _ in range(2):  # twice more, because a busy machine may have paused the process
+        if outcome.blocked_s <= MAX_BLOCK_S:
+            break
         outcome.blocked_s = min(outcome.blocked_s, (await _send(http, call)).blocked_s)
     if outcome.error is not None:
         broken(promise, outcome.error, f"{shown}: {type(outcome.error).__name__}: {outcome.error}")
@@ -99,7 +101,7 @@ async def _check(http: httpx.AsyncClient, call: Call, promise: Promise, blocks: 
     if outcome.blocked_s > MAX_BLOCK_S:
         blocks.broken = 1
         blocks.reason = (
-            f"{shown} held the event loop for {outcome.blocked_s:.1f} s, and every other request with it; await slow "
+            f"{shown} held the event loop for {outcome.blocked_s:.2f} s, and every other request with it; await slow "
             "work, or run it in a thread"
         )
     else:
