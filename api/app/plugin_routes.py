@@ -78,10 +78,8 @@ def plugin_route(plugin: str, path: str, ledger: ComponentLedger) -> Router:
 
     def failed(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
         error = contained(error)
-        is_meant = isinstance(error, LLMFWError | HTTPException) and not isinstance(
-            error, UnreadableRequestError
-        )
-        return handle(request, error) if is_meant else fail(request, error)
+        raised = list(_leaves(error))
+        return handle(request, raised[0]) if all(map(_is_meant, raised)) else fail(request, error)
 
     router = Router(
         "/",
@@ -94,6 +92,20 @@ def plugin_route(plugin: str, path: str, ledger: ComponentLedger) -> Router:
     if wrong := _wrong_scope(router):
         raise ComponentError(f"{route_entry(plugin, path)}: {wrong}")
     return router
+
+
+def _leaves(error: Exception) -> Iterator[Exception]:
+    """Yield the exceptions of a group, such as that of an `asyncio.TaskGroup`; of any other exception, itself."""
+    if isinstance(error, ExceptionGroup):
+        for each in error.exceptions:
+            yield from _leaves(each)
+    else:
+        yield error
+
+
+def _is_meant(error: Exception) -> bool:
+    """Return whether an exception is a route's answer to its client, and no failure of the route."""
+    return isinstance(error, LLMFWError | HTTPException) and not isinstance(error, UnreadableRequestError)
 
 
 def _wrong_scope(router: Router) -> str | None:

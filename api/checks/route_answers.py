@@ -15,6 +15,7 @@ import httpx
 from litestar import Litestar, Router
 from litestar.routes import HTTPRoute
 
+from llmfw.core.base.described import described
 from llmfw.core.interfaces.operation import Operation
 
 from .sample_body import sample
@@ -89,7 +90,7 @@ async def _check(http: httpx.AsyncClient, call: Call, promise: Promise, blocks: 
             break
         outcome.blocked_s = min(outcome.blocked_s, (await _send(http, call)).blocked_s)
     if outcome.error is not None:
-        broken(promise, outcome.error, f"{shown}: {type(outcome.error).__name__}: {outcome.error}")
+        broken(promise, outcome.error, f"{shown}: {described(outcome.error)}")
     elif outcome.wants_engine:
         promise.skipped += 1
         promise.reason = f"{shown} wants an engine; {NO_ENGINE}"

@@ -14,7 +14,7 @@ from types import GetSetDescriptorType, MemberDescriptorType
 from typing import Any
 
 from . import errors
-from .described import described, message_of
+from .described import described, members_of, message_of
 from .process_end import raise_if_end
 
 MAX_CHAIN = 50
@@ -43,7 +43,6 @@ _cause: Any = vars(BaseException)["__cause__"]
 _context: Any = vars(BaseException)["__context__"]
 _args: Any = vars(BaseException)["args"]
 _traceback: Any = vars(BaseException)["__traceback__"]
-_exceptions: Any = vars(BaseExceptionGroup)["exceptions"]
 _attributes: Any = vars(BaseException)["__dict__"]
 _class: Any = vars(object)["__class__"]
 _name: Any = vars(type)["__name__"]
@@ -76,7 +75,7 @@ def disarm(error: BaseException) -> bool:
                     waiting.append(linked)
                 else:
                     link.__set__(each, None)
-        members = _members_of_group(each)
+        members = members_of(each)
         if len(found) + len(members) > MAX_CHAIN:
             are_safe = False
         else:
@@ -121,10 +120,6 @@ def _is_safe(error: BaseException) -> bool:
     except BaseException as fault:  # noqa: BLE001 - the code of a plugin may raise anything
         raise_if_end(fault)
         return False
-
-
-def _members_of_group(error: BaseException) -> tuple[BaseException, ...]:
-    return _exceptions.__get__(error) if issubclass(type(error), BaseExceptionGroup) else ()
 
 
 def _replace_class(error: BaseException) -> bool:

@@ -48,6 +48,11 @@ class Text(msgspec.Struct):
 async def raises() -> None:
     raise IndexError("too far")
 
+@get("/tasks")
+async def tasks() -> None:
+    async with asyncio.TaskGroup() as group:
+        group.create_task(broken.fn())
+
 @post("/filled", opt=describe("Count.", body=Text))
 async def filled(request: Request, state: State) -> int:
     body, _ = await state["api"].read(request, Text)
@@ -71,7 +76,7 @@ class Words(Controller):
 
 @hookimpl
 def register_routes(register):
-    for name in ("load", "busy", "broken", "taken", "bare", "Words", "raises", "filled", "sleeps", "fine", "ranks"):
+    for name in ("load", "busy", "broken", "taken", "bare", "Words", "raises", "filled", "sleeps", "fine", "ranks", "tasks"):
         register(f"{__name__}:{name}")
 """
 
@@ -165,6 +170,7 @@ def test_a_path_of_a_bundled_route_is_taken(check_route: Routes) -> None:
     ("name", "says"),
     [
         ("broken", "GET /broken: IndexError: too far"),
+        ("tasks", "TaskGroup (1 sub-exception): IndexError: too far"),
         ("raises", "POST /raises with the body '': IndexError: too far"),
         ("filled", """POST /filled with the body '{"text":"a"}': IndexError"""),
         ("sleeps", "POST /sleeps with the body '' held the event loop for 0."),

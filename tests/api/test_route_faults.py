@@ -29,6 +29,8 @@ RAISED: dict[str, BaseException] = {
     "leaving": GeneratorExit(),
     "cancelled": asyncio.CancelledError(),
     "request": UnreadableRequestError("the engine cannot read request 'a': Expected `int`, got `str`"),
+    "bug": ExceptionGroup("tasks", [RequestError("no such thing"), KeyError("a bug")]),
+    "panics": BaseExceptionGroup("tasks", [Panic("a panic")]),
 }
 
 
@@ -64,9 +66,26 @@ async def meant(name: str) -> None:
     raise RequestError("no such thing", param="a") if name == "400" else InternalServerException("busy")
 
 
+@get("/faults/tasks")
+async def tasks(number: int, is_streamed: bool) -> Any:
+    async def fail() -> AsyncIterator[str]:
+        async with asyncio.TaskGroup() as group:
+            for each in range(number):
+                group.create_task(refuse(each))
+        yield ""
+
+    return Stream(fail()) if is_streamed else [each async for each in fail()]
+
+
+async def refuse(number: int) -> None:
+    raise RequestError(f"no document {number}", param="documents")
+
+
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    routes = [("ext", f"{__name__}:{name}") for name in ("raising", "body", "head", "stream", "meant")]
+    routes = [
+        ("ext", f"{__name__}:{name}") for name in ("raising", "body", "head", "stream", "meant", "tasks")
+    ]
     tokenizer = byte_tokenizer(Path(tmp_path_factory.mktemp("model")))
     with serving(EchoEngine(), tokenizer, plugin_routes=routes) as served:
         yield served
@@ -104,3 +123,15 @@ def test_what_a_route_says_comes_through(server: Served, name: str, status: int)
     reply = httpx.get(f"{server.url}/faults/meant/{name}")
     assert reply.status_code == status
     assert reply.json()["error"]["message"] in ("no such thing", "busy")
+
+
+@pytest.mark.parametrize("is_streamed", [False, True])
+@pytest.mark.parametrize("number", [1, 3])
+def test_a_group_is_answered_like_its_first(server: Served, number: int, is_streamed: bool) -> None:
+    query = {"number": number, "is_streamed": is_streamed}
+    reply = httpx.get(f"{server.url}/faults/tasks", params=query, timeout=10)
+    assert reply.status_code == 400
+    assert (reply.json()["error"]["message"], reply.json()["error"]["param"]) == (
+        "no document 0",
+        "documents",
+    )

@@ -40,3 +40,19 @@ def test_an_unreadable_message_is_reported() -> None:
         described(UnreadableError())
         == "UnreadableError: its message cannot be read, since __str__ raises KeyError"
     )
+
+
+def test_a_group_names_what_is_within() -> None:
+    inner = ExceptionGroup("b", [KeyError(2), UnreadableError()])
+    group = ExceptionGroup("a", [ValueError("7 is odd"), inner, ValueError("a fourth")])
+    assert described(group) == (
+        "ExceptionGroup: a (3 sub-exceptions): ValueError: 7 is odd; KeyError: 2; "
+        "UnreadableError: its message cannot be read, since __str__ raises KeyError"
+    )
+
+
+def test_a_deep_group_is_described() -> None:
+    group: Exception = ValueError("deep")
+    for _ in range(2_000):
+        group = ExceptionGroup("a", [group])
+    assert described(group) == "ExceptionGroup: a (1 sub-exception)"
