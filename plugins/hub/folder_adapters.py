@@ -19,7 +19,10 @@ class FolderAdapters(AdapterSource):
     """
 
     class Options(AdapterSource.Options, frozen=True):
-        """Set by `-o adapter_source.path=FOLDER`."""
+        """
+        Attributes:
+            path: folder of the adapters' folders.
+        """
 
         path: str
 

@@ -22,7 +22,7 @@ OWN = {name for param in serve_command.params for name in param.opts}
         ("--max-num-seqs=4", "here it is --max-running-requests"),
         ("--max-seq-len 100", "--max-seq-len is an option of TabbyAPI; here it is --context-length"),
         ("--uvicorn-log-level info", "here it is --log-level"),
-        ("-tp 2", "-tp is an option of vLLM; here it is not supported: an engine uses one GPU"),
+        ("-tp 2", "-tp is an option of vLLM; here it is --tp, on CPUs so far"),
         ("-ngl 99", "-ngl is an option of llama-server; here it is --device cuda"),
         ("-hf org/model", "-hf is an option of llama-server; here it is the argument MODEL"),
         ("--disable-cuda-graph", "--disable-cuda-graph is an option of SGLang; here it is --cuda-graph off"),
