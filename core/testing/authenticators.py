@@ -84,9 +84,7 @@ class AuthenticatorTests:
 
     def test_a_known_client_is_recognized(self, authenticator: Authenticator, valid: Headers) -> None:
         assert {name for name, _ in valid} <= set(authenticator.header_names)
-        first, second = (answer_of(authenticator, valid) for _ in range(2))
-        assert isinstance(first, Principal)
-        assert isinstance(second, Principal)
+        first, second = (_recognized(answer_of(authenticator, valid)) for _ in range(2))
         assert (first.tenant, first.is_admin) == (second.tenant, second.is_admin)
         assert first.scopes == second.scopes
         assert first.limits == second.limits
@@ -145,6 +143,14 @@ def answer_of(authenticator: Authenticator, headers: Headers) -> Answer:
 async def _within(authenticator: Authenticator, headers: Headers) -> Answer:
     async with asyncio.timeout(5.0):
         return await authenticator.authenticate(Credentials(headers))
+
+
+def _recognized(answer: Answer) -> Principal:
+    assert answer is not None, (
+        "the authenticator does not know the headers of `valid`: are they expired, or of another key or issuer?"
+    )
+    assert isinstance(answer, Principal), f"the authenticator refuses the headers of `valid`: {answer}"
+    return answer
 
 
 def _changed(valid: Headers) -> Sequence[Headers]:
