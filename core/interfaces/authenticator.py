@@ -40,7 +40,10 @@ class Principal(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Refusal(msgspec.Struct, frozen=True):
-    """The credentials are of this authenticator's kind, but invalid: the client gets a 401.
+    """The credentials are this authenticator's own, but invalid: the client gets a 401.
+
+    No further authenticator is asked. So return None, not a Refusal, for credentials that another one may know,
+    such as a token of another issuer.
 
     Attributes:
         message: text for the client, of at most 300 characters. Must not contain the credentials.

@@ -72,7 +72,7 @@ class EvictionRule(ABC):
         it evicts the leaf. A rank should change only when the leaf changes. If ranks change with time alone,
         each step that evicts needs a pass over all leaves.
 
-        Called up to a few times for each request, in the engine's thread: it should take less than a
+        Called up to a few times for each request, in the engine's thread: it should take about a
         microsecond. Must not change or keep the leaf.
         """
 

@@ -61,7 +61,8 @@ class RequestField(ABC):
         called several times for one request, so equal values must give equal results.
 
         The result may differ from `value`. llmfw converts the result to plain data: numbers, strings, lists
-        and dictionaries. If the result has NaN, Infinity or an integer of more than 64 bits that the client
+        and dictionaries. A `msgspec.Struct` becomes a dictionary of all its fields: those that the client
+        left out have their defaults. If the result has NaN, Infinity or an integer of more than 64 bits that the client
         did not send, the client gets a 500 that names the plugin. The fields of one request may take 16 KiB
         together.
 

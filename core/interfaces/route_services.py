@@ -238,6 +238,7 @@ class RouteServices(ABC):
         """Generate a text and return it as a whole.
 
         Args:
+            prompt: text, which gets the tokenizer's special tokens as in /v1/completions, or token ids.
             sampling: sampling parameters; None: the model's own defaults, up to the end of the context.
             logprobs: number of most likely tokens to report with the log probability of each token, 0 to 20;
                 None: no log probabilities.
@@ -285,8 +286,12 @@ class RouteServices(ABC):
         """Return the log probability of each continuation of the prompt, by a model that generates.
 
         Each continuation is tokenized on its own, without special tokens, and follows the prompt's tokens. If
-        all continuations have one token, and they are few, a single request of the engine scores them all.
-        Otherwise, each continuation takes its own request.
+        all continuations have one token, and these are at most 128 different ones, a single request of the
+        engine scores them all. Otherwise, each continuation takes its own request.
+
+        Args:
+            prompt: text or token ids, as in `generate`.
+            continuations: 1 to 4,096 texts or lists of token ids, of at least one token each.
 
         Raises:
             RequestError: there are no continuations or too many, one has no tokens or does not fit into the

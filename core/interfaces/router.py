@@ -81,7 +81,7 @@ class Router(ABC):
         """Return one of the engines.
 
         Called for each request, and again if its engine dies. Not called if only one engine can take
-        requests. Must return at once: 20 µs are too long.
+        requests. Must return at once, because the API's event loop waits: in 50 µs at most.
 
         Args:
             replicas: engines that can take the request, by ascending `index`; at least two.

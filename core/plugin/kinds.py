@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping
+from types import ModuleType
 from typing import Any
+
+from llmfw.core.base.described import message_of
+from llmfw.core.base.suggestion import did_you_mean
 
 INTERFACES: Mapping[str, str] = {
     "attention": "llmfw.core:AttentionBackend",
@@ -51,9 +55,17 @@ def spoken(kind: str) -> str:
 
 
 def import_path(path: str) -> Any:
-    """Import the object at "package.module:name" and return it."""
+    """Import the object at "package.module:name" and return it.
+
+    Raises:
+        AttributeError: a module or class on the path lacks the name; the message suggests one that is similar.
+    """
     module, _, attributes = path.partition(":")
     found: Any = importlib.import_module(module)
     for attribute in attributes.split("."):
-        found = getattr(found, attribute)
+        try:
+            found = getattr(found, attribute)
+        except AttributeError as error:
+            known = vars(found) if isinstance(found, type | ModuleType) else ()
+            raise AttributeError(f"{message_of(error)}{did_you_mean(attribute, known)}") from error
     return found

@@ -199,11 +199,7 @@ def answer_of(authenticator: Authenticator, headers: Headers) -> Answer:
 
 def _principal_of(authenticator: Authenticator, valid: Headers) -> Principal:
     """Return the principal of known headers."""
-    answer = answer_of(authenticator, valid)
-    assert isinstance(answer, Principal), (
-        f"the authenticator does not know the headers of `valid`: {answer}. Are they expired, or of another key?"
-    )
-    return answer
+    return _recognized(answer_of(authenticator, valid))
 
 
 def _whole(principal: Principal) -> Principal:
@@ -214,6 +210,14 @@ def _whole(principal: Principal) -> Principal:
 async def _within(authenticator: Authenticator, headers: Headers) -> Answer:
     async with asyncio.timeout(5.0):
         return await authenticator.authenticate(Credentials(headers))
+
+
+def _recognized(answer: Answer) -> Principal:
+    assert answer is not None, (
+        "the authenticator does not know the headers of `valid`: are they expired, or of another key or issuer?"
+    )
+    assert isinstance(answer, Principal), f"the authenticator refuses the headers of `valid`: {answer}"
+    return answer
 
 
 def _changed(valid: Headers) -> Sequence[Headers]:
