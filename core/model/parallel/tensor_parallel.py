@@ -70,7 +70,8 @@ def check_divisible(config: EngineConfig, device_type: str) -> None:
         f"--module-passes is {config.module_passes}, and passes know whole layers alone": config.module_passes
         not in ("auto", "none"),
         "--record-steps is given, and a replay runs on one rank": config.record_steps is not None,
-        f"--replicas is {config.place.count}": config.place.count > 1,
+        f"--replicas is {config.place.count}": config.place.is_replica,
+        f"the server has {config.place.count} models": bool(config.place.model),
     }
     for reason, applies in refusals.items():
         if applies:
