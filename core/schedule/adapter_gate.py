@@ -1,9 +1,9 @@
 """Lets waiting sequences start whose adapters are in slots, and brings other adapters into slots.
 
-A sequence whose adapter finds no slot is passed over, and holds up nobody. If its adapter has waited for
+A sequence whose adapter finds no slot is passed over, and does not hold up others. Once its adapter has waited for
 `PATIENCE_S`, one adapter in a slot takes no new sequences: its slot becomes free when its running ones have ended.
-So no adapter waits longer than that and the longest request of another one, for each adapter that waits before it.
-Live sequences take the slots of adapters that only deferrable sequences use at once.
+So each adapter that waits first delays the next one by at most `PATIENCE_S` and the longest running request. If only
+deferrable sequences use an adapter, a live sequence takes its slot at once.
 """
 
 from __future__ import annotations
