@@ -110,14 +110,22 @@ def read_launch(stream: IO[bytes]) -> Launch:
     Raises:
         EOFError: the parent has ended, or this process was not started by a client.
     """
-    size = int.from_bytes(_read_exactly(stream, _PREFIX), "big")
-    return _launch_decoder.decode(_read_exactly(stream, size))
+    return _launch_decoder.decode(read_frame(stream))
+
+
+def read_frame(stream: IO[bytes]) -> bytes:
+    """Wait for a frame with settings on a process's stdin; return its payload.
+
+    Raises:
+        EOFError: stdin ended before the end of the frame.
+    """
+    return _read_exactly(stream, int.from_bytes(_read_exactly(stream, _PREFIX), "big"))
 
 
 def _read_exactly(stream: IO[bytes], size: int) -> bytes:
     data = stream.read(size)
     if len(data) < size:
-        raise EOFError("stdin ended before the engine's settings; llmfw's API process writes them there")
+        raise EOFError("stdin ended before the settings, which the process that starts this one writes there")
     return data
 
 

@@ -1,9 +1,9 @@
 """Lets waiting sequences start whose adapters are in slots, and brings other adapters into slots.
 
-A sequence whose adapter finds no slot is passed over, and holds up nobody. If its adapter has waited for
+A sequence whose adapter finds no slot is passed over, and does not hold up others. Once its adapter has waited for
 `PATIENCE_S`, one adapter in a slot takes no new sequences: its slot becomes free when its running ones have ended.
-So no adapter waits longer than that and the longest request of another one, for each adapter that waits before it.
-Live sequences take the slots of adapters that only deferrable sequences use at once.
+So each adapter that waits first delays the next one by at most `PATIENCE_S` and the longest running request. If only
+deferrable sequences use an adapter, a live sequence takes its slot at once.
 """
 
 from __future__ import annotations
@@ -46,9 +46,8 @@ class AdapterGate:
         self._clock = clock
         self._since: dict[int, float] = {}  # adapter that waits for a slot → since when
         self._leaving: dict[int, int] = {}  # adapter that must leave its slot → adapter that gets the slot
-        self._fresh: set[int] = (
-            set()
-        )  # adapters that were brought into slots, and that no sequence has used yet
+        # Adapters that were brought into slots, and that no sequence has used yet.
+        self._fresh: set[int] = set()
 
     def admits(self, seq: SequenceState) -> bool:
         """Return whether a waiting sequence may start now, as far as its adapter is concerned."""
@@ -73,6 +72,19 @@ class AdapterGate:
             self._fresh.discard(adapter)
             self._slots.use(adapter)
 
+    def stop_keeping(self) -> bool:
+        """Keep no slot for any adapter, if no sequence runs and no slot is being written; return whether one was kept.
+
+        Call this when no waiting sequence can start: the policy may hold back those that the slots are kept for.
+        """
+        if self._slots is None or self._live.num_running or self._deferrable.num_running:
+            return False
+        if self._slots.has_arriving or not (self._leaving or self._fresh):
+            return False
+        self._leaving.clear()
+        self._fresh.clear()
+        return True
+
     def unneeded(self, seq: SequenceState) -> list[SequenceState]:
         """Return the running deferrable sequences whose retraction gives a slot to a live sequence that waits
         for one.
@@ -93,11 +105,10 @@ class AdapterGate:
     def _bring(self, adapter: int, *, is_live: bool) -> bool:
         """Bring an adapter into a slot; return whether there was a slot. If not, note that it waits."""
         assert self._slots is not None
+        if self._leaving:
+            self._drop_unneeded()
         running = self._running(self._live) + self._running(self._deferrable)
-        # A slot that is kept for another adapter is not for this one.
-        kept = {leaving for leaving, comes in self._leaving.items() if comes != adapter}
-        kept |= self._fresh & self._waiting().keys() if self._fresh else set()
-        if self._slots.bring(adapter, running.keys() | kept):
+        if self._slots.bring(adapter, running.keys() | self._kept(adapter, is_live=is_live)):
             self._fresh.add(adapter)
             self._since.pop(adapter, None)
             self._leaving = {each: comes for each, comes in self._leaving.items() if comes != adapter}
@@ -111,6 +122,14 @@ class AdapterGate:
         ):
             self._make_leave(adapter, running)
         return False
+
+    def _kept(self, adapter: int, *, is_live: bool) -> set[int]:
+        """Return the adapters whose slots are kept for other adapters than this one: of live sequences, or of all."""
+        if not (self._leaving or self._fresh):
+            return set()
+        waiting = self._adapters_at(self._live.queue.indices) if is_live else self._waiting()
+        kept = {each for each, comes in self._leaving.items() if comes != adapter and comes in waiting}
+        return kept | (self._fresh & waiting.keys())
 
     def _make_leave(self, adapter: int, running: Counter[int]) -> None:
         """Choose the adapter that leaves its slot for another one: that with the fewest running sequences."""

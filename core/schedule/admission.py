@@ -83,6 +83,7 @@ class Admission:
         reserved = self._reserved_tokens(lane)
         admitted: list[int] = []
         passed_over: list[int] = []
+        refused: set[int] = set()  # their adapters; one look at each is enough
         num_looked_at = 0
         reason = "the policy holds it"
         for index in indices[:num_open]:
@@ -92,7 +93,9 @@ class Admission:
             seq = self._table.at(int(index))
             if seq.num_in_flight:
                 continue
-            if not self._has_slot(seq):
+            adapter = int(self._table.adapter[index])
+            if adapter in refused or not self._has_slot(seq):
+                refused.add(adapter)
                 passed_over.append(seq.index)
                 continue
             count = self._start(lane, seq, budget, reserved)
@@ -105,6 +108,9 @@ class Admission:
                 budget.take(seq, count)
             admitted.append(seq.index)
             reserved += seq.length - seq.num_computed - count + min(seq.num_to_come, MAX_NEW_TOKENS_COUNTED)
+        if passed_over and not admitted and self._gate.stop_keeping():
+            self.admit(lane, budget, builder)
+            return
         lane.queue.count_overtaken(admitted)
         if passed_over:
             self._trace_waits(np.array(passed_over, dtype=np.intp), NO_SLOT)

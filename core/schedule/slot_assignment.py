@@ -58,6 +58,11 @@ class SlotAssignment:
         return bool(self._writes)
 
     @property
+    def has_arriving(self) -> bool:
+        """Whether there are slots whose weights are not there yet."""
+        return bool(self._arriving)
+
+    @property
     def adapters(self) -> list[int]:
         """Numbers of the adapters in slots, the least recently used first."""
         return list(self._slots)

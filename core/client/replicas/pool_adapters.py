@@ -115,7 +115,7 @@ class PoolAdapters:
     async def _settle(
         self, is_done: Callable[[AdapterList], bool], do: Callable[[Replica], Awaitable[object]]
     ) -> None:
-        """Carry out a command on engines that have started since the others were asked.
+        """Carry out a command on the engines that have started while the others carried it out.
 
         Args:
             is_done: whether an engine with these adapters has carried out the command.

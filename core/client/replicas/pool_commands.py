@@ -114,7 +114,7 @@ class PoolCommands:
     async def bring_up_to_date(self, client: SupervisedEngineClient) -> None:
         """Apply the settings of the other engines to a newly started engine.
 
-        The caller adds the engine at once: settings that change from then on reach it as all others.
+        The caller must add the engine to the pool at once: settings that change later reach only engines in the pool.
         """
         async with self._changing, self.adapters.changing:
             for command in self._remembered.values():
@@ -124,7 +124,7 @@ class PoolCommands:
     async def _remember(
         self, command: Command, asked: Mapping[int, AnswerT], kind: type[AnswerT]
     ) -> dict[int, AnswerT]:
-        """Have engines that start from now on carry out a command, and those that have started meanwhile.
+        """Apply a command to engines that start from now on, and to those that have started meanwhile.
 
         Args:
             asked: answers of the engines that have carried it out.

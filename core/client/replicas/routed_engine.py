@@ -25,8 +25,8 @@ class RoutedEngine:
         self.index = index
         self.mirror = mirror
         self.load = ReplicaLoad()
-        self._last: ReplicaView | None = None  # for a live request
-        self._last_version = 0  # of the load
+        self._last: ReplicaView | None = None  # for the last live request
+        self._last_version = 0  # version of the load for which `_last` was made
 
     def view(self, match_tokens: int, deferrable: bool) -> ReplicaView:
         """Return the engine as a router sees it.
@@ -38,9 +38,8 @@ class RoutedEngine:
         load, speed = self.load, self.mirror.tokens_per_s
         if deferrable:
             return self._new_view(match_tokens, deferrable)
-        view = (
-            self._last
-        )  # engines seldom change from one request to the next, nor does a common system prompt
+        # An engine and the match of a common system prompt seldom change from one request to the next.
+        view = self._last
         if (
             view is None
             or self._last_version != load.version

@@ -7,6 +7,7 @@ and ends when rank 0 ends.
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import socket
 import sys
@@ -23,6 +24,8 @@ from llmfw.core.ipc.wire import encode, failure_of
 from ..ranks.rank_channel import DONE, RankChannel
 from ..ranks.rank_launch import RankLaunch, read_launch
 
+logger = logging.getLogger(__name__)
+
 QUIET = {"info": "warning"}
 """Log level of a rank, by that of the engine: rank 0 logs what all ranks do."""
 
@@ -38,7 +41,9 @@ def main() -> None:
     channel = RankChannel(socket.socket(fileno=launch.socket), "rank 0")
     try:
         _serve(launch, channel)
-    except LLMFWError as error:
+    except Exception as error:
+        if not isinstance(error, LLMFWError):
+            logger.exception("Rank %d failed", launch.rank)
         with contextlib.suppress(RankError):  # rank 0 has ended, and has said why
             channel.send(encode(failure_of(error)))
     sys.stderr.flush()

@@ -49,8 +49,8 @@ class GroupExecutor:
             RankError: the pass has failed on a rank. The ranks then wait for different exchanges, so the engine
                 cannot continue.
         """
-        self._ranks.send(encode(_for_others(step)))
         try:
+            self._ranks.send(encode(_for_others(step)))
             return self._executor.forward(step)
         except RankError:
             self._ranks.check(NOTICE_S)  # says how the rank has ended

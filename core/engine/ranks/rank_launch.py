@@ -7,9 +7,7 @@ from typing import IO
 import msgspec
 
 from llmfw.core.base.config import EngineConfig
-from llmfw.core.ipc.wire import framed
-
-_PREFIX = 8  # bytes that hold the length of a frame
+from llmfw.core.ipc.wire import framed, read_frame
 
 
 class RankLaunch(msgspec.Struct, frozen=True):
@@ -40,8 +38,4 @@ def read_launch(stream: IO[bytes]) -> RankLaunch:
     Raises:
         EOFError: rank 0 has ended, or has not started this process.
     """
-    size = int.from_bytes(stream.read(_PREFIX), "big")
-    data = stream.read(size)
-    if not data or len(data) < size:
-        raise EOFError("stdin ended before the rank's settings; rank 0 writes them there")
-    return msgspec.msgpack.decode(data, type=RankLaunch)
+    return msgspec.msgpack.decode(read_frame(stream), type=RankLaunch)

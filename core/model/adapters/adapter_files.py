@@ -152,7 +152,7 @@ def _content(file: Path) -> bytes:
     """Return all bytes of a file whose header has been checked.
 
     The bytes are read once, and hashed and used from memory. A mapped file could be replaced before its hash
-    is computed, and reading a mapped file that somebody truncates ends the process.
+    is computed. If another process truncates a mapped file, reading it ends this process.
     """
     with file.open("rb") as opened:
         size = os.fstat(opened.fileno()).st_size

@@ -53,7 +53,7 @@ def _joined(part: Any, join: Join, group: RankGroup) -> nn.Module:
 
 
 def check_divisible(config: EngineConfig, device_type: str) -> None:
-    """Refuse settings that do not work with `--tp`. Reads no files.
+    """Check that the settings work with `--tp`. Reads no files.
 
     Raises:
         ConfigError: a setting does not work with several ranks.
@@ -61,16 +61,17 @@ def check_divisible(config: EngineConfig, device_type: str) -> None:
     if config.tp == 1:
         return
     refusals = {
-        f"--device is {device_type}; ranks compute on CPUs so far": device_type != "cpu",
+        f"--device is {device_type}; ranks compute only on CPUs": device_type != "cpu",
         f"--quantization is {config.quantization}": config.quantization is not None,
         "--load-format is dummy, which reads no weights": config.load_format == "dummy",
         "--adapter or --max-adapters is given, and adapters are not divided": bool(
             config.adapters or config.max_adapters
         ),
-        f"--module-passes is {config.module_passes}, and passes know whole layers alone": config.module_passes
+        f"--module-passes is {config.module_passes}, and module passes need whole layers": config.module_passes
         not in ("auto", "none"),
         "--record-steps is given, and a replay runs on one rank": config.record_steps is not None,
-        f"--replicas is {config.place.count}": config.place.count > 1,
+        f"--replicas is {config.place.count}": config.place.is_replica,
+        f"the server has {config.place.count} models": bool(config.place.model),
     }
     for reason, applies in refusals.items():
         if applies:
@@ -78,7 +79,7 @@ def check_divisible(config: EngineConfig, device_type: str) -> None:
 
 
 def check_dividable(hf_config: Any, model: str, size: int, adapter: object) -> None:
-    """Refuse a model that cannot be divided among ranks, by its config.
+    """Check that a model can be divided among ranks, by its config.
 
     Args:
         adapter: model adapter in use; None: there is none.

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from llmfw.core import Figures, Ordering, Waiting
 from llmfw.core.schedule.adapter_gate import PATIENCE_S
 from llmfw.core.schedule.slot_assignment import SlotAssignment, SlotWrite
 from llmfw.plugins.policies.priority import Priority
@@ -94,6 +95,37 @@ def test_slots_stay_when_nobody_waits_any_more() -> None:
     assert "same" in driver.started
 
 
+def test_kept_slots_go_to_others_after_aborts() -> None:
+    """A slot is kept for an adapter that waits; if its requests are aborted, a third adapter gets the slot."""
+    driver = Adapted(1)
+    driver.add("first", prompt(1), 40, number=1)
+    driver.steps(0.02)
+    driver.add("waits", prompt(2), 5, number=2)
+    driver.steps(PATIENCE_S + 0.05)
+    driver.abort("waits")
+    driver.add("third", prompt(3), 5, number=3)
+    driver.steps(0.5)
+    assert "third" in driver.started
+
+
+class FirstAlone(Priority):
+    """Lets one sequence start at a time, that with the highest priority."""
+
+    def order(self, waiting: Waiting, figures: Figures) -> Ordering:
+        found = super().order(waiting, figures)
+        return Ordering(found.places, len(found.places) - 1)
+
+
+def test_a_policy_that_holds_others_never_stalls() -> None:
+    """The slot is kept for a sequence that the policy holds back for a more urgent one with another adapter."""
+    driver = Adapted(1, policy=FirstAlone)
+    driver.add("first", prompt(1), 5, number=1)
+    driver.step()
+    driver.add("urgent", prompt(2), 5, number=2, priority=9)
+    driver.steps(0.3)
+    assert driver.started.keys() == {"first", "urgent"}
+
+
 def test_live_requests_take_slots_of_deferrable_ones() -> None:
     driver = Adapted(1)
     driver.add("line", prompt(1), 100, number=1, deferrable=True)
@@ -103,6 +135,17 @@ def test_live_requests_take_slots_of_deferrable_ones() -> None:
     assert "live" in driver.started
     driver.finish()
     driver.check_outputs()
+
+
+def test_live_requests_take_slots_kept_for_deferrable() -> None:
+    """A slot was written for a line that cannot start, because live requests have come meanwhile."""
+    driver = Adapted(1)
+    driver.add("line", prompt(1), 5, number=1, deferrable=True)
+    driver.step()
+    driver.add("base", prompt(2), 100)
+    driver.add("live", prompt(3), 5, number=2)
+    driver.steps(0.1)
+    assert driver.started.keys() == {"base", "live"}
 
 
 def test_deferrable_requests_do_not_take_slots() -> None:

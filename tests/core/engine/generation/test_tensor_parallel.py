@@ -18,6 +18,7 @@ import torch
 
 from llmfw.core.base.config import EngineConfig
 from llmfw.core.base.errors import ConfigError, LLMFWError, RankError
+from llmfw.core.base.replica_place import ReplicaPlace
 from llmfw.core.base.request import Request, SamplingParams
 from llmfw.core.engine.generation.divided_engine import DividedEngine
 from llmfw.core.engine.generation.engine import Engine
@@ -227,6 +228,8 @@ def test_models_that_cannot_be_divided_are_refused(family: str, tmp_path: Path) 
         ({"load_format": "dummy"}, "reads no weights"),
         ({"max_adapters": 2}, "adapters are not divided"),
         ({"record_steps": "steps"}, "--record-steps is given"),
+        ({"place": ReplicaPlace(0, 2)}, "--replicas is 2"),
+        ({"place": ReplicaPlace(0, 2, "a", (1, 1))}, "the server has 2 models"),
     ],
 )
 def test_settings_that_ranks_lack_are_refused(settings: dict[str, Any], reason: str, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from llmfw.core.base.config import EngineConfig
-from llmfw.core.base.errors import ModelError, RankError
+from llmfw.core.base.errors import EngineError, ModelError, RankError
 from llmfw.core.base.request import Request, SamplingParams
 from llmfw.core.client.process import ProcessEngineClient
 from llmfw.core.client.request_progress import Continuations
@@ -100,15 +100,37 @@ async def test_a_refused_model_names_its_reason(tmp_path: Path) -> None:
     await client.close()
 
 
-async def test_a_rank_that_cannot_start_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    save_random_model(tmp_path, *SERVABLE["llama"])
+async def check_start_fails(folder: Path, rank: str, kind: type[EngineError], reason: str) -> None:
+    """Check how the start of an engine fails whose rank 1 runs this code."""
+    save_random_model(folder, *SERVABLE["llama"])
     code = (
         "from llmfw.core.engine.ranks import rank_processes\n"
         "from llmfw.core.engine.process.process import main\n"
-        f"rank_processes.COMMAND = ({sys.executable!r}, '-c', 'raise SystemExit(9)')\n"
+        f"rank_processes.COMMAND = ({sys.executable!r}, '-c', {rank!r})\n"
         "main()"
     )
-    client = ProcessEngineClient(config(tmp_path), (sys.executable, "-c", code))
-    with pytest.raises(RankError, match="rank 1 ended with exit code 9 at the start"):
+    client = ProcessEngineClient(config(folder), (sys.executable, "-c", code))
+    with pytest.raises(kind, match=reason):
         await client.start()
     await client.close()
+
+
+async def test_a_rank_that_cannot_start_is_reported(tmp_path: Path) -> None:
+    await check_start_fails(
+        tmp_path, "raise SystemExit(9)", RankError, "rank 1 ended with exit code 9 at the start"
+    )
+
+
+async def test_a_rank_s_unexpected_error_is_reported(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The client gets its reason; the log has its traceback."""
+    code = (
+        "from llmfw.core.engine.generation.rank_worker import RankWorker\n"
+        "from llmfw.core.engine.process.rank_main import main\n"
+        "RankWorker.load = lambda self: 1 / 0\n"
+        "main()"
+    )
+    await check_start_fails(tmp_path, code, EngineError, "ZeroDivisionError: division by zero")
+    assert "ERROR" in (log := capfd.readouterr().err)
+    assert "Rank 1 failed" in log
