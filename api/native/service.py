@@ -13,7 +13,7 @@ from llmfw.api.http.sse import DONE, comment_on, frame
 from llmfw.api.schemas.native import GenerateReply, GenerateRequest
 from llmfw.api.text.generation import Generation, Generator
 from llmfw.api.text.prompt_values import check_prompt_values
-from llmfw.api.text.terms import terms_of
+from llmfw.api.text.terms import key_name, terms_of
 from llmfw.api.text.text_stream import Delta
 from llmfw.core.base.errors import RequestError
 from llmfw.core.interfaces.parsers import ContentDelta, ReasoningParser
@@ -50,6 +50,7 @@ class NativeService:
             EngineDeadError: the engine has died, so nothing can be generated.
         """
         started = time.monotonic()
+        await self._generator.names.find(body.model, key_name.get())
         self._generator.check(body.model)
         prompts = await prompts_of(body, self._generator)
         given, terms = sampling_of(body, prompts), terms_of(body)

@@ -87,7 +87,7 @@ class GenerateRequest(Body, kw_only=True):
         "video_data": of_prompt("this server reads text and images only", "", []),
         "input_embeds": of_prompt("this server reads text or token ids", []),
         "positional_embed_overrides": of_prompt("this server reads text or token ids", []),
-        "lora_id": absent("", [], why="adapters are models: name one as model in /v1/completions"),
+        "lora_id": absent("", [], why="adapters are models: name one as model"),
         "max_thinking_tokens": absent(why="/v1/chat/completions takes thinking_budget"),
         "require_reasoning": absent(False, why="/v1/chat/completions holds the answer alone to a form"),
         "multi_item_delimiter_indices": absent([], why="send the items as a list of prompts"),

@@ -68,7 +68,7 @@ def terms_of(body: GenerationRequest | GenerateRequest) -> Terms:
         timeout_s=body.timeout,
         tell_wait=bool(body.stream),
         fields=field_values(body),
-        model=body.model if isinstance(body, GenerationRequest) else None,
+        model=body.model,
     )
 
 

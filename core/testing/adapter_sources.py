@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import json
+import os
+import shutil
 import sys
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import ClassVar
@@ -84,23 +88,28 @@ class AdapterSourceTests:
         found = {other: folder for other in usable if (folder := _asked(source, other)) is not None}
         assert found == {}
 
-    def test_folders_are_in_the_root(self, source: AdapterSource, name: str, root: str | None) -> None:
-        """A link in the root could lead to files that the server can read, and clients must not."""
+    def test_folders_are_in_the_root(
+        self,
+        source: AdapterSource,
+        name: str,
+        root: str | None,
+        tmp_path_factory: pytest.TempPathFactory,
+    ) -> None:
+        """A link in the root could lead to files that the server can read, and clients must not.
+
+        The root may be one that is in use: the links are removed at the end.
+        """
         if root is None:
             pytest.skip(
                 "the source does not have the capability root (the folder that holds all its adapters)"
             )
-        outside = Path(root).parent / f"{Path(root).name}-outside"
+        outside = tmp_path_factory.mktemp("outside")
         write_adapter(outside)
-        links = [Path(root) / "llmfw-link", Path(root) / "llmfw-linked-files"]
-        links[0].symlink_to(outside)
-        links[1].mkdir()
-        for file in FILES:
-            (links[1] / file).symlink_to(outside / file)
-        for found in (source.find(name), *(_asked(source, link.name) for link in links)):
-            if found is not None:
-                places = [(Path(found) / file).resolve() for file in FILES]
-                assert [each for each in places if not each.is_relative_to(Path(root).resolve())] == []
+        with links_in(Path(root), outside) as names:
+            for found in (source.find(name), *(_asked(source, each) for each in names)):
+                if found is not None:
+                    places = [(Path(found) / file).resolve() for file in FILES]
+                    assert [each for each in places if not each.is_relative_to(Path(root).resolve())] == []
 
     def test_several_threads_may_ask(self, source: AdapterSource, name: str) -> None:
         expected = source.find(name)
@@ -125,6 +134,25 @@ def write_adapter(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / FILES[0]).write_text(json.dumps({"peft_type": "LORA"}))
     (folder / FILES[1]).write_bytes(b"")
+
+
+@contextlib.contextmanager
+def links_in(root: Path, outside: Path) -> Iterator[list[str]]:
+    """Context manager in which a root has a link to a folder, and a folder of links to its files.
+
+    Yields:
+        The names of both.
+    """
+    linked, folder = (root / f"llmfw-{kind}-{os.getpid()}" for kind in ("link", "linked-files"))
+    try:
+        linked.symlink_to(outside)
+        folder.mkdir()
+        for file in FILES:
+            (folder / file).symlink_to(outside / file)
+        yield [linked.name, folder.name]
+    finally:
+        linked.unlink(missing_ok=True)
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _asked(source: AdapterSource, name: str) -> str | None:

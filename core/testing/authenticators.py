@@ -162,7 +162,7 @@ class AuthenticatorTests:
         assert pause <= MAX_PAUSE_S, f"{1e3 * pause:.0f} ms in each call"
 
     def test_credentials_are_not_kept(self, authenticator: Authenticator, valid: Headers) -> None:
-        """Asks about other credentials all the time, and counts memory."""
+        """Counts memory after thousands of requests with other credentials each."""
         counts = []
         for turn in range(3):
             for first in range(5_000 * turn, 5_000 * (turn + 1), 100):

@@ -28,7 +28,7 @@ NEVER = "2200-01-01T00:00:00Z"
 
 
 class Models(Controller):
-    """Ollama's routes about models. The server has models, and their adapters."""
+    """Ollama's routes about the server's models and their adapters."""
 
     exception_handlers = OLLAMA_HANDLERS
 

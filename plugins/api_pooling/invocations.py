@@ -36,7 +36,7 @@ async def invoke(request: Request[Any, Any, Any], state: State) -> ASGIApp:
 
 
 def _model_of(body: Mapping[str, msgspec.Raw]) -> str | None:
-    """Return the model that a body names. The route that gets the body reports a name that is no text."""
+    """Return the model that a body names. The route that gets the body refuses a name that is not a string."""
     found = msgspec.json.decode(body["model"]) if "model" in body else None
     return found if isinstance(found, str) else None
 

@@ -26,30 +26,41 @@ def check_output(path: Path) -> None:
         with path.open("ab"):
             pass
         if is_new:
-            path.unlink()
+            path.resolve().unlink()
+        if is_new or path.is_file():
+            part = _part_of(path.resolve())
+            with part.open("ab"):
+                pass
+            part.unlink()
     except OSError as error:
         raise BenchError(f"--output {path} cannot be written: {error.strerror}") from error
 
 
 def write_results(path: Path, results: list[Figures]) -> None:
-    """Write results to a file, and replace its content, which stays if the new one cannot be written as a whole.
+    """Write results to a file and replace its content. If that fails, the old content stays.
 
     Raises:
         BenchError: the file cannot be written.
     """
     data = msgspec.json.format(msgspec.json.encode(_Results(results))) + b"\n"
-    part = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:
         if path.exists() and not path.is_file():  # such as /dev/stdout
             path.write_bytes(data)
             return
+        target = path.resolve()
+        part = _part_of(target)
         try:
             part.write_bytes(data)
-            part.replace(path.resolve())
+            part.replace(target)
         finally:
             part.unlink(missing_ok=True)
     except OSError as error:
         raise BenchError(f"--output {path} cannot be written: {error.strerror}") from error
+
+
+def _part_of(target: Path) -> Path:
+    """Return the file that is written first and then renamed. It is in the folder of the target itself."""
+    return target.with_name(f"{target.name}.{os.getpid()}.part")
 
 
 def read_results(path: Path, option: str) -> list[Figures]:

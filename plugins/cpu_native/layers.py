@@ -1,8 +1,8 @@
 """The module pass `cpu-native`: replaces decoders of known model families with native code.
 
 A decoder is replaced as a whole or not at all; quantized linear layers, and linear layers with room for
-adapters, are replaced in any decoder. The modules of a replaced decoder remain in the module tree under their names, with the same weights. Linear
-layers store their weights only in the native layout, so no weight is in memory twice.
+adapters, are replaced in any decoder. The modules of a replaced decoder remain in the module tree under their
+names, with the same weights. Linear layers store their weights only in the native layout, so no weight is in memory twice.
 """
 
 from __future__ import annotations

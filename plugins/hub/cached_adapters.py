@@ -7,7 +7,8 @@ from pathlib import Path
 
 from llmfw.core import AdapterSource
 
-FILES = ("adapter_config.json", "adapter_model.safetensors")
+from .folder_adapters import FILES
+
 _ID = re.compile(r"[A-Za-z0-9]\w*(?:[.-]\w+)*/[A-Za-z0-9]\w*(?:[.-]\w+)*", re.ASCII)
 
 

@@ -1,7 +1,7 @@
 """Counters and histograms of one thread, which are converted to families of prometheus_client at a scrape.
 
-prometheus_client's own counters and histograms take a lock and walk the buckets in Python for each value. That
-took as long as a fourth of all that the API process did for a request.
+prometheus_client's own counters and histograms take a lock and walk the buckets in Python for each value: up to a
+quarter of the time that the API process spends on a request.
 """
 
 from __future__ import annotations

@@ -77,11 +77,13 @@ def _replayed(runs: Runs, settings: Settings, policy: str, router: str) -> list[
 
     count = smallest(objective, settings.replicas, run)
     if count is None:
-        value = found[settings.replicas][f"{objective.metric}_ms"]
-        raise SimulatorError(
-            f"{settings.replicas} replicas do not meet --slo: {objective.metric} is {value} ms with them; raise "
-            "--replicas, the largest number to try"
+        figures = found[settings.replicas]
+        reason = (
+            f"{figures['refused']} requests do not fit into an engine; raise --max-total-tokens"
+            if figures["refused"]
+            else f"{objective.metric} is {figures[f'{objective.metric}_ms']} ms with them; raise --replicas, the largest number to try"
         )
+        raise SimulatorError(f"{settings.replicas} replicas do not meet --slo: {reason}")
     return [found[each] for each in (count, count - 1) if each in found]
 
 

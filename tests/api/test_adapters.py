@@ -89,6 +89,13 @@ def test_adapters_are_models_with_their_own_texts(tuned: Served, expected: dict[
     assert prints[0] == prints[1] != prints[2] == prints[3]
 
 
+def test_generate_uses_the_named_adapter(tuned: Served, expected: dict[str | None, str]) -> None:
+    body = {"text": PROMPT, "sampling_params": {"temperature": 0, "max_new_tokens": 12}}
+    for model, name in ((None, None), ("demo", None), ("red", "red"), ("demo:red", "red")):
+        reply = tuned.post("/generate", body if model is None else body | {"model": model})
+        assert reply.json()["text"] == expected[name]
+
+
 def test_models_are_listed_with_their_parent(tuned: Served) -> None:
     listed = httpx.get(tuned.url + "/v1/models").json()["data"]
     assert [(each["id"], each.get("parent")) for each in listed] == [("demo", None), ("red", "demo")]
@@ -242,6 +249,12 @@ def test_adapters_are_found_when_requests_name_them(
     for path in ("/v1/chat/completions", "/v1/messages"):
         chat = searching.post(path, {"model": "red", "messages": MESSAGES, "max_tokens": 4})
         assert (chat.status_code, chat.json()["model"]) == (200, "red")
+
+
+def test_generate_finds_adapters_by_name(searching: Served, expected: dict[str | None, str]) -> None:
+    httpx.delete(searching.url + "/admin/adapters/blue")
+    body = {"text": PROMPT, "sampling_params": {"temperature": 0, "max_new_tokens": 12}, "model": "blue"}
+    assert searching.post("/generate", body).json()["text"] == expected["blue"]
 
 
 def test_names_lead_to_no_other_files(searching: Served, folder: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from llmfw.plugins.bench.errors import BenchError
 from llmfw.plugins.bench.reply import Reply
-from llmfw.plugins.bench.results_file import write_results
+from llmfw.plugins.bench.results_file import check_output, write_results
 from llmfw.plugins.bench.runner import Run
 from llmfw.plugins.bench.timeline import timeline_of
 
@@ -72,6 +72,40 @@ def test_results_that_cannot_be_written_keep_earlier_ones(
         write_results(results, [])
     assert results.read_bytes() == before
     assert [path.name for path in results.parent.iterdir()] == [results.name]
+
+
+def test_results_behind_a_link_are_replaced(
+    results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The new file is written next to the file itself: the link may be on another file system."""
+    link, renamed = tmp_path / "links" / "latest.json", Path.replace
+    link.parent.mkdir()
+    link.symlink_to(results)
+
+    def rename(path: Path, target: Path) -> Path:
+        assert path.parent == target.parent
+        return renamed(path, target)
+
+    monkeypatch.setattr(Path, "replace", rename)
+    check_output(link)
+    write_results(link, [])
+    assert link.is_symlink()
+    assert json.loads(results.read_bytes())["results"] == []
+
+
+def test_folders_that_take_no_file_are_refused(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file that can be written may lie in a folder in which no new file can be made."""
+    before, opened = results.read_bytes(), Path.open
+
+    def open_known(path: Path, mode: str) -> Any:
+        if path != results:
+            raise OSError(13, "Permission denied")
+        return opened(path, mode)
+
+    monkeypatch.setattr(Path, "open", open_known)
+    with pytest.raises(BenchError, match="Permission denied"):
+        check_output(results)
+    assert results.read_bytes() == before
 
 
 @pytest.mark.parametrize("option", ["--rate", "--duration", "--scale", "--timeout"])

@@ -34,6 +34,16 @@ class TestFolder(AdapterSourceTests):
         return str(tmp_path / "root")
 
 
+def test_the_kit_leaves_folders_alone(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """`llmfw check` may run on a folder that is in use, and run again."""
+    write_adapter(tmp_path / "root" / "sql")
+    before = sorted(tmp_path.rglob("*"))
+    for _ in range(2):
+        kit, source = AdapterSourceTests(), in_folder(tmp_path / "root")
+        kit.test_folders_are_in_the_root(source, "sql", str(tmp_path / "root"), tmp_path_factory)
+        assert sorted(tmp_path.rglob("*")) == before
+
+
 class TestHubCache(AdapterSourceTests):
     @pytest.fixture
     def source(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CachedAdapters:

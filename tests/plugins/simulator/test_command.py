@@ -131,6 +131,15 @@ def test_an_objective_out_of_reach_is_an_error(simulate, trace):
     assert last.endswith("raise --replicas, the largest number to try")
 
 
+def test_refused_requests_need_larger_engines(simulate, trace):
+    """More replicas do not help a request that fits into none."""
+    shown = simulate(trace, "--slo", "ttft_p50=1s", "--replicas", "2", "--max-total-tokens", "32")
+    assert (shown.exit_code, shown.stdout) == (1, "")
+    last = shown.stderr.splitlines()[-1]
+    assert last.startswith("Error: 2 replicas do not meet --slo: ")
+    assert last.endswith("do not fit into an engine; raise --max-total-tokens")
+
+
 def test_a_failing_router_is_reported_without_figures(simulate, trace, install_plugin):
     folder = install_plugin(
         "lost", "@hookimpl\ndef register_routers(register):\n    register('lost', 'lost_router:Lost')\n"
