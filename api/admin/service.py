@@ -72,6 +72,11 @@ class AdminService:
         self._names = generator.names
         self._pinned = PinnedTokens(generator, chat)
 
+    @property
+    def task(self) -> str:
+        """What the model is for, such as "generate"."""
+        return self._client.info.task
+
     async def policy(self) -> PolicyInfo:
         """Return the current scheduling policy."""
         return await self._ask(GetPolicy(), PolicyInfo)

@@ -234,6 +234,10 @@ class Serving:
             signals.hand_over(self._on_signal)
             try:
                 self._server = await self._starting
+                if (
+                    self._stopped_by is not None
+                ):  # the signal came during its last step, too late to cancel it
+                    raise asyncio.CancelledError
             except BaseException as error:
                 await self._stores.close()
                 if not isinstance(error, asyncio.CancelledError):

@@ -109,11 +109,17 @@ def _cache_routes(models: ByModel[AdminService], strict: bool) -> list[HTTPRoute
     )
     async def flush_idle_cache(request: Request[Any, Any, Any]) -> ASGIApp:
         headers = await read_nothing(request, strict)
-        left = [await admin.flush(only_idle=True) for admin in models]
+        left = [await admin.flush(only_idle=True) for admin in _with_caches(models)]
         text = f"Cache flushed; {sum(each.num_tokens for each in left)} pinned tokens are left.\n"
         return ASGIResponse(body=text.encode(), media_type="text/plain", headers=headers)
 
     return [view_cache, flush_cache, flush_idle_cache]
+
+
+def _with_caches(models: ByModel[AdminService]) -> list[AdminService]:
+    """Return the services of the models that generate; the others have no prefix cache. If there are none, return
+    all, whose engines then refuse the request."""
+    return [admin for admin in models if admin.task == "generate"] or list(models)
 
 
 def _pin_routes(models: ByModel[AdminService], strict: bool) -> list[HTTPRouteHandler]:

@@ -58,6 +58,12 @@ def test_chats_and_embeddings_are_served_side_by_side(two: ServerProcess) -> Non
     assert (info["served_model_name"], info["is_generation"]) == ("mini", False)
 
 
+def test_caches_are_flushed_beside_an_embedding_model(two: ServerProcess) -> None:
+    post(two, "/v1/completions", PROMPT)
+    reply = httpx.post(f"{two.url}/flush_cache", timeout=20)
+    assert (reply.status_code, reply.text) == (200, "Cache flushed; 0 pinned tokens are left.\n")
+
+
 def test_one_model_sleeps_while_the_other_serves(two: ServerProcess) -> None:
     assert post(two, "/admin/sleep?model=demo", {}).json()["status"] == "asleep"
     assert post(two, "/v1/completions", PROMPT).status_code == 503

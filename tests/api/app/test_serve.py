@@ -327,6 +327,14 @@ def test_a_plugin_that_ends_the_server_is_named(
     assert report.name.endswith("-server-failed")
 
 
+def test_a_signal_just_before_ready_ends_cleanly(model: Path) -> None:
+    code = """import os, runpy; from llmfw.api.app import serving as s; real = s.prepare_process
+s.prepare_process = lambda *a, **k: (os.kill(os.getpid(), 15), real(*a, **k)); runpy.run_module('llmfw.api', run_name='__main__')"""
+    options = (str(model), "--load-format=dummy", "--port=0")
+    with running(sys.executable, "-c", code, "serve", *options) as process:
+        assert process.popen.wait(60) == 0
+
+
 def test_a_signal_during_model_loading_ends_cleanly(model: Path) -> None:
     with running(*LLMFW, str(model), "--load-format", "dummy", "--port", "0") as process:
         process.wait_for("Settings")
