@@ -127,7 +127,7 @@ class Endpoints:
         if needed == generator.info.task:
             return None
         does = {"embed": "embeds", "generate": "generates", "classify": "classifies"}
-        return f"this server {does[generator.info.task]}: model {generator.served_name!r} cannot {needed}"
+        return f"model {generator.served_name!r} {does[generator.info.task]}; it cannot {needed}"
 
     def reason_against(self, path: str, model: str | None, adapters: Mapping[str, str]) -> str | None:
         """Return why the lines of an accepted job cannot run here now, or None if they can.

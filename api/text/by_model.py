@@ -72,4 +72,4 @@ class ByModel(Generic[ServedT_co]):
             if entry[0].search is not None:  # an adapter that is not loaded may have this name
                 return entry
         known = ", ".join(names.shown for names, _ in self._entries)
-        raise ModelNotFoundError(f"there is no model {model!r}; this server has {known}")
+        raise ModelNotFoundError(f"there is no model {model!r:.200}; this server has {known}")

@@ -228,7 +228,7 @@ class Generator:
         if task is not None and task != self.info.task:
             does = {"embed": "embeds", "generate": "generates", "classify": "classifies"}
             raise RequestError(
-                f"this server {does[self.info.task]}; model {self.served_name!r} cannot {task}",
+                f"model {self.served_name!r} {does[self.info.task]}; it cannot {task}",
                 code="unsupported_operation",
             )
         if self.client.failure is not None:

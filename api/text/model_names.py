@@ -102,7 +102,7 @@ class ModelNames:
             return ""
         adapter = self._adapter_in(model)
         if adapter is None:
-            raise ModelNotFoundError(f"there is no model {model!r}; this server has {self.shown}")
+            raise ModelNotFoundError(f"there is no model {model!r:.200}; this server has {self.shown}")
         self._used_at[adapter] = self._clock()
         return adapter
 

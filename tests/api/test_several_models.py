@@ -76,6 +76,12 @@ def test_all_models_are_listed_and_described(two: Served) -> None:
     assert reply["max_model_len"] == 200
 
 
+def test_a_long_unknown_name_is_cut(server: Served) -> None:
+    reply = server.chat("Hello", model="x" * 100_000)
+    assert reply.status_code == 404
+    assert len(reply.content) < 1000
+
+
 def batch_of(two: Served, *models: str) -> dict[str, Any]:
     """Run a batch with a line for each model name; return the batch once it has ended."""
     lines = [

@@ -305,7 +305,7 @@ def test_embedding_servers_run_only_embedding_batches(tokenizer: Tokenizer) -> N
     with serving(EmbeddingEcho(), tokenizer, stores=stores) as served, served.openai() as sdk:
         batch = ended(sdk, create(sdk, stores, [line], endpoint="/v1/embeddings"))
         [found] = lines_of(stores, batch.output_file_id)
-        with pytest.raises(openai.BadRequestError, match="this server embeds") as caught:
+        with pytest.raises(openai.BadRequestError, match="embeds; it cannot generate") as caught:
             create(sdk, stores, [line])
     assert [item["embedding"] for item in found["response"]["body"]["data"]] == [[2.0], [3.0]]
     assert caught.value.param == "endpoint"

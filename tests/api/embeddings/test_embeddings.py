@@ -174,7 +174,7 @@ def test_huge_inputs_are_refused_before_encoding(embedder: Served) -> None:
 def test_generating_servers_refuse_to_embed(server: Served) -> None:
     error = server.post("/v1/embeddings", {"input": "a"}).json()["error"]
     assert error["code"] == "unsupported_operation"
-    assert error["message"] == f"this server generates; model {SERVED_NAME!r} cannot embed"
+    assert error["message"] == f"model {SERVED_NAME!r} generates; it cannot embed"
 
 
 @pytest.mark.parametrize(
@@ -190,7 +190,7 @@ def test_embedding_servers_refuse_to_generate(embedder: Served, path: str, body:
     reply = embedder.post(path, body)
     assert reply.status_code == 400
     assert reply.json()["error"]["code"] == "unsupported_operation"
-    assert reply.json()["error"]["message"] == f"this server embeds; model {SERVED_NAME!r} cannot generate"
+    assert reply.json()["error"]["message"] == f"model {SERVED_NAME!r} embeds; it cannot generate"
 
 
 def test_other_routes_describe_the_embedding_model(embedder: Served, sdk: openai.OpenAI) -> None:
