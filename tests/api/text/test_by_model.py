@@ -30,7 +30,8 @@ def test_adapters_lead_to_their_model() -> None:
     models, _, two = two_models()
     assert models.of("sql") == models.of("two:sql") == "second"
     assert models.names_of("sql") is two
-    assert "sql" in models and "one:sql" not in models
+    assert "sql" in models
+    assert "one:sql" not in models
 
 
 def test_adapters_of_other_models_are_refused() -> None:
