@@ -36,7 +36,10 @@ class TenantLoads:
         self._loads: OrderedDict[str, TenantLoad] = OrderedDict()
 
     def note(self, client: Known) -> None:
-        """Record the limits that an authenticator gives a client; None is recorded, too."""
+        """Record the limits that an authenticator gives a client.
+
+        Also records None, so that `recall` does not bring back limits that the authenticator has lifted.
+        """
         self._noted[client.tenant] = client.limits
         _shrink(self._noted, client.tenant)
 

@@ -92,7 +92,7 @@ class AdapterSearch:
 
         Raises:
             RequestError: the adapter cannot be served, or the source refuses the request.
-            OverloadedError: too many searches run, or no loaded adapter can leave now.
+            OverloadedError: too many searches run, no loaded adapter can leave now, or the server is shutting down.
             ComponentFailedError: the source failed.
         """
         if what_is_wrong(name) or self._is_known_missing(name):
@@ -104,10 +104,12 @@ class AdapterSearch:
             search.add_done_callback(lambda done: self._end(name, tenant, done))
             self._of_tenant[tenant] += 1
         await asyncio.wait({search})  # a client that leaves does not end the search of the others
+        if search.cancelled():
+            raise OverloadedError("the server is shutting down")
         search.result()
 
     async def close(self) -> None:
-        """End all searches."""
+        """End all searches. The requests that wait for them are refused."""
         for search in list(self._searches.values()):
             search.cancel()
             with contextlib.suppress(asyncio.CancelledError, Exception):

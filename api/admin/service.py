@@ -77,6 +77,11 @@ class AdminService:
         """What the model is for, such as "generate"."""
         return self._client.info.task
 
+    @property
+    def failure(self) -> str | None:
+        """The reason why the engine has ended for good, or None."""
+        return self._client.failure
+
     async def policy(self) -> PolicyInfo:
         """Return the current scheduling policy."""
         return await self._ask(GetPolicy(), PolicyInfo)

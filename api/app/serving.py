@@ -234,9 +234,8 @@ class Serving:
             signals.hand_over(self._on_signal)
             try:
                 self._server = await self._starting
-                if (
-                    self._stopped_by is not None
-                ):  # the signal came during its last step, too late to cancel it
+                if self._stopped_by is not None:
+                    # The signal came during the start's last step, too late to cancel it.
                     raise asyncio.CancelledError
             except BaseException as error:
                 await self._stores.close()

@@ -22,7 +22,7 @@ def innermost(task: asyncio.Task[Any]) -> str:
     return f"{code.co_qualname} ({code.co_filename}:{frames[0].f_lineno})"
 
 
-async def contained(work: Coroutine[Any, Any, ResultT]) -> ResultT:
+async def run_in_own_task(work: Coroutine[Any, Any, ResultT]) -> ResultT:
     """Run a coroutine in a task of its own, and return its result.
 
     A component of a plugin may cancel the task that it runs in. Without a task of its own, that would look as if

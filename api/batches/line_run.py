@@ -109,10 +109,8 @@ class LineRun:
                 return "completed"
             return "halted" if halting.done() else "expired"
         finally:
-            if (
-                self._context.endpoints.failure_of(self._record.model) is not None
-            ):  # the server may end before a line fails
-                self._record_lost()
+            if self._context.endpoints.failure_of(self._record.model) is not None:
+                self._record_lost()  # now, because the server may end before a line fails
             await stopped(feeding)
             await flight.abort()
             await stopped(writing)

@@ -2,9 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Protocol, TypeVar
+
 from llmfw.api.text.by_model import ByModel
 from llmfw.core.base.errors import EngineDeadError, EngineError, EngineRestartingError, NotReadyError
 from llmfw.core.client.client import EngineClient
+
+
+class MayFail(Protocol):
+    """An engine client, or a service with one."""
+
+    @property
+    def failure(self) -> str | None:
+        """The reason why the engine has ended for good, or None."""
+
+
+MayFailT = TypeVar("MayFailT", bound=MayFail)
+
+
+def not_failed(found: Iterable[MayFailT]) -> list[MayFailT]:
+    """Return those whose engines have not ended for good; all, if none are left, so that a command raises the reason."""
+    all_of_them = list(found)
+    return [each for each in all_of_them if each.failure is None] or all_of_them
 
 
 def reason_against(client: EngineClient) -> EngineError | None:

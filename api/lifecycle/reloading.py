@@ -7,6 +7,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, cast
 
+from llmfw.api.health.usable import not_failed
 from llmfw.api.schemas.lifecycle import ReloadReply, ReloadRequest
 from llmfw.core.base.control import SetLogLevel
 from llmfw.core.base.errors import ConfigError, RequestError
@@ -38,7 +39,7 @@ class Reloading:
         Raises:
             RequestError: a field is wrong, or files are invalid. Invalid files are not used; all other files
                 are used.
-            EngineDeadError: the engine does not run, so that its log level cannot be set.
+            EngineDeadError: no engine runs, so that the log level cannot be set.
         """
         if body.log_level is not None and body.log_level not in LEVELS:
             raise RequestError(
@@ -59,6 +60,6 @@ class Reloading:
 
     async def _set_level(self, level: str) -> None:
         command = SetLogLevel(cast("Any", level))  # `reload` has checked it
-        await asyncio.gather(*(client.control(command) for client in self._clients))
+        await asyncio.gather(*(client.control(command) for client in not_failed(self._clients)))
         logging.getLogger().setLevel(level.upper())
         logger.info("The log level is %s", level)

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 from msgspec import UNSET
 
-from llmfw.api.background.tasks import contained
+from llmfw.api.background.tasks import run_in_own_task
 from llmfw.api.chat.service import ChatService
 from llmfw.api.http.errors import log_unexpected
 from llmfw.api.http.sse import comment_on
@@ -251,7 +251,7 @@ class ResponseService:
         log.show("created")
         log.show("queued")
         try:
-            await contained(self._run(job, log))
+            await run_in_own_task(self._run(job, log))
         except Exception as error:  # noqa: BLE001 - no client waits; the response reports the error
             await self._fail(job, error)
         self._end_events(job)

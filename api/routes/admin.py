@@ -11,6 +11,7 @@ from litestar.response.base import ASGIResponse
 from litestar.types import ASGIApp
 
 from llmfw.api.admin.service import AdminService
+from llmfw.api.health.usable import not_failed
 from llmfw.api.http.body import decode_checked, report_ignored
 from llmfw.api.schemas.admin import CacheReply, PinRequest, PolicyRequest, TraceReply
 from llmfw.api.server.limits import SMALL_BODY_BYTES
@@ -119,7 +120,8 @@ def _cache_routes(models: ByModel[AdminService], strict: bool) -> list[HTTPRoute
 def _with_caches(models: ByModel[AdminService]) -> list[AdminService]:
     """Return the services of the models that generate; the others have no prefix cache. If there are none, return
     all, whose engines then refuse the request."""
-    return [admin for admin in models if admin.task == "generate"] or list(models)
+    running = not_failed(models)
+    return [admin for admin in running if admin.task == "generate"] or running
 
 
 def _pin_routes(models: ByModel[AdminService], strict: bool) -> list[HTTPRouteHandler]:

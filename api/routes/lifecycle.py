@@ -11,6 +11,7 @@ from litestar.handlers import HTTPRouteHandler
 from litestar.types import ASGIApp
 
 from llmfw.api.admin.service import AdminService
+from llmfw.api.health.usable import not_failed
 from llmfw.api.http.body import decode_checked, report_ignored
 from llmfw.api.lifecycle.drain import Drain
 from llmfw.api.lifecycle.reloading import Reloading
@@ -131,8 +132,8 @@ def _checked(timeout_s: float) -> float:
 
 
 def _chosen(models: ByModel[AdminService], model: str | None) -> list[AdminService]:
-    """Return the service of the model with a name; those of all models if there is no name."""
-    return list(models) if model is None else [models.of(model)]
+    """Return the service of the model with a name; if there is no name, those of all whose engines have not failed."""
+    return not_failed(models) if model is None else [models.of(model)]
 
 
 def _reply(status: Literal["asleep", "awake"], memory: Sequence[MemoryInfo]) -> SleepReply:

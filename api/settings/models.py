@@ -86,6 +86,6 @@ def _choice(text: str) -> ModelChoice:
     if found is None:
         raise click.UsageError(
             f"--model is {text!r:.200}; write NAME=PATH, with a name of letters, digits and ._:/@-, which starts with "
-            "a letter or a digit"
+            "a letter, a digit or _"
         )
     return ModelChoice(found["path"], found["name"])

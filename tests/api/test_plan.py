@@ -173,7 +173,7 @@ def test_a_rank_needs_its_share(llama_8b):
     assert "The table is for one of 4 ranks" in rank["notes"][0]
     result = run(llama_8b, "--device", "a100-40", "--tp", 3)
     assert result.exit_code == 1
-    assert "--tp is 3; 32 heads, and 8 for keys and values, cannot be divided so" in result.output
+    assert "--tp is 3; it must divide the model's 32 heads, and divide its 8 heads of keys" in result.output
 
 
 def test_an_impossible_plan_suggests_help(llama_8b):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -182,3 +183,18 @@ def test_a_dead_engine_takes_no_other_model_down(two: Served) -> None:
     assert httpx.get(f"{two.url}/health/live").status_code == 200
     assert two.post("/v1/completions", {"model": SERVED_NAME, "prompt": "Hi"}).status_code == 200
     assert httpx.get(f"{two.url}/metrics").status_code == 200
+
+
+def test_commands_for_all_leave_dead_engines_out(two: Served) -> None:
+    """`/admin/sleep` and `/admin/wake` reach the other engine, which refuses them: it has no process of its own."""
+    assert two.post("/v1/completions", {"model": SERVED_NAME, "prompt": [CRASH]}).status_code >= 500
+    level = logging.getLevelName(logging.getLogger().level).lower()
+    for path, body, status in (
+        ("/flush_cache", {}, 200),
+        ("/admin/reload", {"log_level": level}, 200),
+        ("/admin/sleep", {}, 400),
+        ("/admin/wake", {}, 400),
+        (f"/admin/wake?model={SERVED_NAME}", {}, 503),
+    ):
+        reply = two.post(path, body)
+        assert reply.status_code == status, f"{path}: {reply.text}"

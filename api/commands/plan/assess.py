@@ -68,7 +68,8 @@ class Model:
         tp = settings.tp
         if numbers.heads % tp or (numbers.kv_heads % tp and tp % numbers.kv_heads):
             raise ConfigError(
-                f"--tp is {tp}; {numbers.heads} heads, and {numbers.kv_heads} for keys and values, cannot be divided so"
+                f"--tp is {tp}; it must divide the model's {numbers.heads} heads, and divide its {numbers.kv_heads} "
+                "heads of keys and values or be a multiple of them"
             )
         shape = ModelShape.uniform(
             num_weight_bytes=-(-self.weights[settings.dtype] // tp),
@@ -254,8 +255,8 @@ def _notes(model: Model, settings: Settings) -> list[str]:
         )
     if settings.tp > 1:
         notes.append(
-            f"The table is for one of {settings.tp} ranks, whose weights are taken as an equal share; norms, and parts that the "
-            "model's plan leaves whole, come in addition. Ranks run on CPUs so far."
+            f"The table is for one of {settings.tp} ranks, and counts an equal share of the weights for it; norms, and weights "
+            "that each rank has whole, come in addition. Ranks run on CPUs only."
         )
     if KV_BYTES[settings.kv_dtype] == 1:
         notes.append(

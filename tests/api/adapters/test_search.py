@@ -197,11 +197,14 @@ async def test_tenants_have_few_searches_at_once() -> None:
     assert await server.ask("one more", "greedy") == "one more"
 
 
-async def test_closing_ends_searches() -> None:
+async def test_closing_refuses_the_requests_that_wait() -> None:
+    """They are not cancelled, so that their clients get an error that they may retry."""
     server = Server()
     server.gate.clear()
-    asking = asyncio.create_task(server.ask("a"))
+    asking = [asyncio.create_task(server.ask("a")) for _ in range(2)]
     await asyncio.sleep(0)
     await server.search.close()
-    with pytest.raises(asyncio.CancelledError):
-        await asking
+    for each in asking:
+        with pytest.raises(OverloadedError, match="the server is shutting down"):
+            await each
+    assert not server.loads
