@@ -188,7 +188,7 @@ def test_an_invalid_route_names_the_reason(check_route: Routes, name: str, says:
 @pytest.mark.long
 def test_a_plugin_s_routes_are_checked_together(check_route: Routes) -> None:
     done = check("route ours")
-    assert (done.exit_code, done.stdout.count("of plugin 'ours'")) == (1, 11)
+    assert (done.exit_code, done.stdout.count("of plugin 'ours'")) == (1, 12)
     assert "no plugin brings a route 'theirs'; known: " in check("route theirs").output
 
 

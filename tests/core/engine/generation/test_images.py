@@ -233,6 +233,8 @@ def test_states_tell_images_apart(tmp_path: Path) -> None:
     """A snapshot of states is taken up again after the same image, and never after another one in its place."""
     served = _served(tmp_path, "qwen3.5")
     engine = build_engine(served.folder, context_length=1024)
+    if not (engine.info.reads_images or is_newest()):
+        pytest.skip("with this older transformers, the family is served as text")
     text = f"{'look: ' * 12}{served.processor.placeholder}{' what is it?' * 8}"
     first, other = picture(1, 120, 96), picture(2, 120, 96)
     (span,) = served.request("a", text, [first]).media

@@ -41,7 +41,8 @@ def test_llama_keeps_norms_and_halves_the_rest() -> None:
     assert kept[f"{layer}.mlp.down_proj.weight"] == [64, 48]
     assert kept["lm_head.weight"] == [150, 64]
     unchanged = {name for name in whole if whole[name] == kept[name]}
-    assert all("norm" in name for name in unchanged)
+    embedding = "model.embed_tokens.weight"  # whole by the plan of an older transformers
+    assert all("norm" in name or name == embedding for name in unchanged)
     assert plan.joins["lm_head"] is Join.GATHER
     assert plan.joins[f"{layer}.self_attn.o_proj"] is Join.SUM
     assert f"{layer}.self_attn.q_proj" not in plan.joins
