@@ -22,6 +22,9 @@ UNKNOWN = "unknown"
 The proxy's address is not used instead, because the server may trust the proxy more than the proxy's clients.
 """
 
+MAX_ADDRESS = 64
+"""Maximum number of characters of an address. Longer texts, which clients can send, are not kept."""
+
 THIS_MACHINE = ("127.0.0.0/8", "::1")
 
 _UNIX = f"unix-{uuid.uuid4().hex}"
@@ -88,8 +91,12 @@ def _with_client(headers: Any) -> Any:
     return changed
 
 
-@lru_cache(maxsize=1024)
 def _is_address(host: str) -> bool:
+    return len(host) <= MAX_ADDRESS and _is_valid(host)
+
+
+@lru_cache(maxsize=1024)
+def _is_valid(host: str) -> bool:
     try:
         address = ipaddress.ip_address(host)
     except ValueError:

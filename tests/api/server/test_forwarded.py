@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
-from llmfw.api.server.forwarded import UNKNOWN, ForwardedAddress, behind_proxies
+from llmfw.api.server.forwarded import UNKNOWN, ForwardedAddress, _is_valid, behind_proxies
 
 FORGED = b'10.0.0.9:1 - "DELETE /v1/files/file-1 HTTP/1.1" 200 OK tenant=bob'
 
@@ -87,3 +87,10 @@ async def test_a_proxy_on_a_unix_socket_is_believed() -> None:
 async def test_a_client_that_is_left_out_is_unknown(forwarded: bytes, peer: Any) -> None:
     client, _ = await seen_of(peer, forwarded)
     assert client == (UNKNOWN, 0)
+
+
+async def test_long_texts_are_not_kept() -> None:
+    before = _is_valid.cache_info().misses
+    for number in range(3):
+        await client_of(b"a" * 3000 + b"%d" % number)
+    assert _is_valid.cache_info().misses == before
