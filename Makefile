@@ -31,10 +31,10 @@ PROCESSES ?= $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
 # The attacks are not among these tests, as they measure how long others wait: that needs the machine alone.
 PARALLEL = OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses $(PROCESSES) --maxprocesses 8 --dist worksteal --ignore=tests/attack
 
-test: $(VENV)/installed-dev  ## run the tests, in about seven minutes on two cores; a part of them by ARGS="tests/core -x"
+test: $(VENV)/installed-dev  ## run the tests, in about six minutes on two cores; a part of them by ARGS="tests/core -x"
 	$(PARALLEL) -m "not long" $(ARGS)
 
-test-all: $(VENV)/installed-dev  ## run all tests in full length, in about 28 minutes; a part of them by ARGS
+test-all: $(VENV)/installed-dev  ## run all tests in full length, in about half an hour; a part of them by ARGS
 	LLMFW_TEST_LENGTH=full $(PARALLEL) $(ARGS)
 
 # Folders whose tests, and what they start, need no torch.
