@@ -30,6 +30,7 @@ class Flight:
         self._tasks: set[asyncio.Task[None]] = set()
         self._landed = asyncio.Event()
         self._landed.set()
+        self._is_aborting = False
         self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def send(self, work: Coroutine[Any, Any, None]) -> None:
@@ -58,6 +59,7 @@ class Flight:
 
     async def abort(self) -> None:
         """Cancel all lines in flight, and wait until they have ended."""
+        self._is_aborting = True
         for i, task in enumerate(list(self._tasks)):
             task.cancel()
             if i % ABORTED_AT_ONCE == ABORTED_AT_ONCE - 1:
@@ -70,7 +72,19 @@ class Flight:
     def _land(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         self._window.leave(self._job)
-        if not task.cancelled() and (error := task.exception()) is not None and not self.failed.done():
+        error = self._failure_of(task)
+        if error is not None and not self.failed.done():
             self.failed.set_exception(error)
         if not self._tasks:
             self._landed.set()
+
+    def _failure_of(self, task: asyncio.Task[None]) -> BaseException | None:
+        """Return the reason why a line's task has no result; None: it has one, or was aborted."""
+        if not task.cancelled():
+            return task.exception()
+        # Without this error, the line would be missing in the results of a job that is called completed.
+        return (
+            None
+            if self._is_aborting
+            else RuntimeError("the task of a line was cancelled, which llmfw never does")
+        )
