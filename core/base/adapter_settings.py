@@ -10,7 +10,7 @@ from .setting_types import AboveZero, Count, Positive
 # fmt: off
 Adapters = Annotated[tuple[str, ...], Setting(
     "Serve the LoRA adapter in the folder PATH as the model NAME; repeatable.", flag="--adapter",
-    aliases=("--lora-paths", "--lora-modules"), unset="none is loaded at the start", metavar="NAME=PATH", group="Adapters",
+    aliases=("--lora-paths", "--lora-modules"), unset="no adapter is loaded at the start", metavar="NAME=PATH", group="Adapters",
     check=fault_of_adapter)]
 MaxAdapters = Annotated[Count | None, Setting(
     "Maximum number of adapters in a step: slots, which take memory of the model's device; 0: none can be loaded.",

@@ -104,7 +104,7 @@ def play(engine: Engine, arrivals: list[tuple[float, Request]]) -> dict[str, flo
     waiting, now = list(reversed(arrivals)), 0.0
     while waiting or engine.has_work:
         if not engine.has_work:
-            now = max(now, waiting[-1][0])  # nobody is there
+            now = max(now, waiting[-1][0])  # no request runs: go on to the next arrival
         while waiting and waiting[-1][0] <= now:
             engine.add(waiting.pop()[1])
         begun = time.thread_time()

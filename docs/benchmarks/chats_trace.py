@@ -63,7 +63,7 @@ def chat(fresh: Iterator[int], rng: random.Random, now: float, system: list[int]
 
 
 def blocks(fresh: Iterator[int], rng: random.Random, tokens: tuple[int, int]) -> list[int]:
-    """Return new blocks, of so many tokens from the smallest to the largest number, with equal odds of all."""
+    """Return new blocks. `tokens` are the smallest and the largest number of tokens in all, equally likely."""
     return [next(fresh) for _ in range(rng.randint(*tokens) // BLOCK)]
 
 
