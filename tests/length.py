@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -14,6 +14,8 @@ LENGTHS = ("short", "full")
 LENGTH = os.environ.get(VARIABLE, LENGTHS[0])
 if LENGTH not in LENGTHS:
     raise ValueError(f"{VARIABLE} is {LENGTH!r}: set it to {' or '.join(LENGTHS)}, or unset it")
+
+T = TypeVar("T")
 
 # For the tests of hypothesis that say nothing of their own. A busy machine draws slowly.
 BUSY = [HealthCheck.too_slow]
@@ -28,7 +30,7 @@ WITHOUT_UNUSED = ("-p", "no:schemathesis", "-p", "no:faker")
 """Options for a test that runs pytest elsewhere: leave out plugins that it does not use, as pyproject.toml does here."""
 
 
-def of_length(short: int, full: int) -> int:
+def of_length(short: T, full: T) -> T:
     """Return `short`, or `full` where LLMFW_TEST_LENGTH says so."""
     return full if LENGTH == "full" else short
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ...length import also_each
+from ...length import of_length
 
 pytest.importorskip("triton")
 
@@ -22,7 +22,7 @@ OVERLAPPED = ("write_kernel", "attend_kernel", "join_kernel")
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("capability", "shared_kib", "step"), [(90, 227, FIRST_ONLY), *also_each((80, 163, 2), (90, 227, 1))]
+    ("capability", "shared_kib", "step"), of_length([(90, 227, FIRST_ONLY)], [(80, 163, 2), (90, 227, 1)])
 )
 def test_every_kernel_compiles_within_hardware_limits(
     capability: int, shared_kib: int, step: int, tmp_path: Path

@@ -17,7 +17,7 @@ from llmfw.core.model.device.dtype_choice import DTYPES
 from llmfw.core.schedule import adapter_gate
 
 from ....doubles.tiny_adapters import continued, merged, save_random_adapter
-from ....length import also, of_length
+from ....length import also_each, of_length
 from .running import build_engine, generate, random_prompts
 from .tiny_models import SERVABLE, VOCAB_SIZE, save_random_model
 
@@ -79,8 +79,14 @@ def load(engine: Engine, name: str, path: Path) -> AdapterInfo:
         time.sleep(0.001)
 
 
-@pytest.mark.parametrize("overlap", [False, True])
-@pytest.mark.parametrize("num_slots", [NUM_SLOTS, 1, *also([2])])
+@pytest.mark.parametrize(
+    ("num_slots", "overlap"),
+    [
+        (NUM_SLOTS, False),
+        (1, True),
+        *also_each((NUM_SLOTS, True), (1, False), (2, False), (2, True)),
+    ],
+)
 def test_traffic_gets_each_version_s_tokens(
     llama: Path,
     expected: dict[Path | None, list[list[int]]],
