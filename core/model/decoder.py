@@ -31,6 +31,7 @@ from .images.image_encoder import ImageEncoder
 from .loading import Loading, load_module
 from .parallel.tensor_parallel import TensorParallel, check_dividable
 from .probe.isolation import check_cache
+from .probe.own_positions import keep_own_positions
 from .probe.state_probe import find_states
 from .quantization.chosen_scheme import choose_scheme
 from .quantization.quantize import QuantizedSize
@@ -116,6 +117,7 @@ def load_decoder(decoder: DecoderLoading) -> tuple[nn.Module, QuantizedSize, Ima
         decoder.adapter.apply(module, decoder.num_layers, decoder.vocab_size)
     states = find_states(module, decoder.vocab_size)
     check_cache(module, states)
+    keep_own_positions(module)
     if states and decoder.parallel is not None:
         raise refused(module, "its layers keep states, which are not divided among ranks; leave out --tp")
     images = take_images(module, decoder.config, decoder.registry, decoder.vocab_size)

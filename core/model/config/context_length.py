@@ -45,3 +45,20 @@ def choose_context_length(asked: int | None, text_config: Any, *, long_factors: 
     if asked < 2 or (limit is not None and asked > limit):
         raise ConfigError(f"--context-length is {asked}; this model can be served with 2 to {limit} tokens")
     return asked
+
+
+def within_table(asked: int | None, length: int, num_positions: int) -> int:
+    """Return the maximum sequence length of a model whose position table has this many rows for tokens.
+
+    Args:
+        asked: length that the user asks for; None: the default.
+        length: length that `choose_context_length` has chosen.
+
+    Raises:
+        ConfigError: `asked` exceeds the number of rows.
+    """
+    if asked is not None and asked > num_positions:
+        raise ConfigError(
+            f"--context-length is {asked}; this model can be served with 2 to {num_positions} tokens"
+        )
+    return min(length, num_positions)
