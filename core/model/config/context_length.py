@@ -26,7 +26,7 @@ def choose_context_length(asked: int | None, text_config: Any, *, long_factors: 
         ConfigError: `asked` is too small or exceeds the model's limit, or the model has no limit and `asked`
             is None.
     """
-    limit = getattr(text_config, "max_position_embeddings", None)
+    limit = getattr(text_config, "max_position_embeddings", None) or getattr(text_config, "max_seq_len", None)
     if limit is not None and limit < 1:  # XLNet's says -1 for "any"
         limit = None
     rope = getattr(text_config, "rope_parameters", None) or {}
@@ -37,6 +37,10 @@ def choose_context_length(asked: int | None, text_config: Any, *, long_factors: 
         limit = min(
             filter(None, (limit, chunk)), default=None
         )  # within the first chunk, a token sees all earlier tokens
+    if asked is None:
+        limit = limit or getattr(
+            text_config, "seq_length", None
+        )  # BLOOM's, for which longer sequences work, too
     if limit is None and asked is None:
         raise ConfigError("the model's config names no longest sequence; give --context-length")
     if asked is None:
