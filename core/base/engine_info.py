@@ -123,6 +123,8 @@ class EngineInfo(msgspec.Struct, tag="ready", kw_only=True):
         adapters: adapters that were loaded at the start.
         max_adapters: number of adapters that fit into memory at once.
         reads_images: whether requests may have images.
+        uncounted_token: id of a token that prompts may not have, and that ends an output, because the model does not count
+            on at it; None: there is none.
     """
 
     model: str
@@ -150,6 +152,7 @@ class EngineInfo(msgspec.Struct, tag="ready", kw_only=True):
     adapters: tuple[AdapterInfo, ...] = ()
     max_adapters: int = 0
     reads_images: bool = False
+    uncounted_token: int | None = None
 
 
 class EngineFailed(msgspec.Struct, tag="failed"):

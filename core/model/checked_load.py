@@ -20,6 +20,7 @@ from llmfw.core.interfaces.weight_loader import StoredTensor
 
 from .config.config_file import check_experts, check_numbers, read_settings, refuse_named_weights
 from .config.head_numbers import check_heads
+from .config.layer_count import layer_count_name
 from .config.model_kind import unknown_kind
 from .failure.load_failure import explained, why_not
 from .files.checkpoint import (
@@ -106,7 +107,8 @@ def _refuse_empty_layers(path: str, hf_config: Any, stored: Mapping[str, StoredT
 
     Creating layers without tensors could take hours.
     """
-    num_layers = getattr(hf_config.get_text_config(decoder=True), "num_hidden_layers", 0)
+    text_config = hf_config.get_text_config(decoder=True)
+    num_layers = getattr(text_config, layer_count_name(text_config), 0)
     num_tensors = len(stored)
     if isinstance(num_layers, int) and num_layers > num_tensors > 0:
         raise ModelError(

@@ -22,6 +22,7 @@ from .changes.adapter_choice import choose_adapter
 from .changes.chosen_adapter import ChosenAdapter
 from .changes.fuse import merge_projections
 from .config.context_length import choose_context_length
+from .config.layer_count import layer_count_name
 from .config.layer_types import check_layer_types
 from .config.long_rope import take_long_factors
 from .config.text_class import class_for_text
@@ -31,6 +32,7 @@ from .images.image_encoder import ImageEncoder
 from .loading import Loading, load_module
 from .parallel.tensor_parallel import TensorParallel, check_dividable
 from .probe.isolation import check_cache
+from .probe.own_positions import keep_own_positions
 from .probe.state_probe import find_states
 from .quantization.chosen_scheme import choose_scheme
 from .quantization.quantize import QuantizedSize
@@ -85,7 +87,8 @@ class DecoderLoading:
         text_config = hf_config.get_text_config(decoder=True)
         context_length = choose_context_length(config.context_length, text_config, long_factors=True)
         adapter = choose_adapter(config.model_adapter, registry, hf_config)
-        num_layers, vocab_size = (_number(hf_config, name) for name in ("num_hidden_layers", "vocab_size"))
+        names = layer_count_name(text_config), "vocab_size"
+        num_layers, vocab_size = (_number(hf_config, name) for name in names)
         if parallel is not None:
             check_dividable(hf_config, config.model, parallel.group.size, adapter)
             loading = replace(loading, weights=parallel.sharded(loading.weights))
@@ -116,6 +119,7 @@ def load_decoder(decoder: DecoderLoading) -> tuple[nn.Module, QuantizedSize, Ima
         decoder.adapter.apply(module, decoder.num_layers, decoder.vocab_size)
     states = find_states(module, decoder.vocab_size)
     check_cache(module, states)
+    keep_own_positions(module)
     if states and decoder.parallel is not None:
         raise refused(module, "its layers keep states, which are not divided among ranks; leave out --tp")
     images = take_images(module, decoder.config, decoder.registry, decoder.vocab_size)

@@ -20,6 +20,7 @@ from .adapters.adapter_slots import AdapterSlots
 from .attention.hf_attention import register_with_transformers
 from .changes.pack import pack_linears
 from .changes.pass_choice import ChosenPass, SpoiledModelError, apply_passes, choose_passes
+from .config.context_length import within_table
 from .decoder import DecoderLoading, load_decoder
 from .device.devices import available_memory, gigabytes
 from .failure.refusal import refusing
@@ -28,6 +29,7 @@ from .loading import log_loaded, quiet_transformers, weight_bytes
 from .parallel.rank_group import RankGroup
 from .parallel.tensor_parallel import TensorParallel
 from .probe.isolation import check_isolation
+from .probe.own_positions import own_positions
 from .probe.positions import check_positions
 from .probe.probe import probe
 from .probe.rotary_check import check_rotary
@@ -55,6 +57,7 @@ class LoadedModel:
         states: layers that keep states between steps, by index.
         adapters: room for adapters; None: there is none.
         images: its parts that read images; None: it is served without them.
+        uncounted_token: id of a token after which the model does not count on; None: there is none.
     """
 
     module: nn.Module
@@ -70,6 +73,7 @@ class LoadedModel:
     states: tuple[StateLayer, ...] = ()
     adapters: AdapterSlots | None = None
     images: ImageEncoder | None = None
+    uncounted_token: int | None = None
 
 
 def load_model(
@@ -100,13 +104,17 @@ def load_model(
     with refusing(module, "laying out its weights"):
         pack_linears(module)
     log_loaded(decoder.loading, module, size, started)
-    check_rotary(module, decoder.vocab_size, decoder.context_length)
+    own = own_positions(module)
+    context_length = decoder.context_length
+    if own is not None:
+        context_length = within_table(config.context_length, context_length, own.num_positions)
+    check_rotary(module, decoder.vocab_size, context_length)
     return LoadedModel(
         module=module,
         layers=_probe(module, decoder, may_lack_masks=bool(applied or decoder.adapter)),
         architecture=type(module).__name__,
         vocab_size=decoder.vocab_size,
-        context_length=decoder.context_length,
+        context_length=context_length,
         dtype=dtype,
         num_bytes=size,
         module_passes=tuple(each.entry.name for each in applied),
@@ -115,6 +123,7 @@ def load_model(
         states=state_layers(module),
         adapters=built.adapters,
         images=built.images,
+        uncounted_token=None if own is None else own.uncounted_token,
     )
 
 

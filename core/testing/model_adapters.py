@@ -16,6 +16,7 @@ from llmfw.core.model.attention.hf_attention import register_with_transformers
 from llmfw.core.model.attention.plain_attention import PlainStep, plain_attention
 from llmfw.core.model.changes.chosen_adapter import ChosenAdapter
 from llmfw.core.model.changes.fuse import merge_projections
+from llmfw.core.model.config.layer_count import layer_count_name
 from llmfw.core.model.probe.isolation import check_isolation
 from llmfw.core.model.probe.positions import check_positions
 from llmfw.core.model.probe.probe import probe
@@ -192,7 +193,8 @@ def adapted_layers(adapter: ModelAdapter, model: Any) -> list[LayerSpec]:
     kind = type(adapter)
     path = f"{kind.__module__}:{kind.__qualname__}"
     entry = Entry("model_adapter", kind.__name__, path, "under-test", "under-test", "0")
-    count = model.config.get_text_config(decoder=True).num_hidden_layers
+    text_config = model.config.get_text_config(decoder=True)
+    count = getattr(text_config, layer_count_name(text_config))
     ChosenAdapter(entry, adapter).apply(model, count, vocab_size(model))
     return probe(model, count, vocab_size(model), may_lack_masks=True)
 

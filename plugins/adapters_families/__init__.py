@@ -21,6 +21,13 @@ def register_model_adapters(register: Register) -> None:
         ("gpt_neo", "gpt_neo:GPTNeoAdapter", "GPT-Neo, with its local windows"),
         ("llama4", "llama4:Llama4Adapter", "Llama 4, up to the length of a chunk"),
         ("gpt_neox_japanese", "attention_method:GPTNeoXJapaneseAdapter", "GPT-NeoX Japanese"),
+        ("bart", "row_positions:RowPositionsAdapter", "BART, Marian, MBart, Pegasus, Blenderbot, PLBart"),
+        ("mvp", "projected:BartLikeAdapter", "MVP, TrOCR and XGLM"),
+        ("megatron_bert", "projected:BertLikeAdapter", "Megatron-BERT, RemBERT, BigBird with full attention"),
+        ("roformer", "projected:RoFormerAdapter", "RoFormer"),
+        ("openai_gpt", "openai_gpt:OpenAIGPTAdapter", "the first GPT"),
+        ("bloom", "bloom:BloomAdapter", "BLOOM, with its linear biases"),
+        ("mpt", "mpt:MptAdapter", "MPT, with its linear biases"),
     )
     for name, path, summary in adapters:
         register(name, f"{_HERE}.{path}", summary=summary, needs=("torch",), rank=RANK)

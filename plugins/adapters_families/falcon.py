@@ -22,8 +22,8 @@ class FalconAdapter(ModelAdapter):
 
     @classmethod
     def unsupported(cls, config: Any) -> str | None:
-        """Refuse models with ALiBi, such as falcon-rw."""
-        return "its attention adds ALiBi biases, which no backend computes" if config.alibi else None
+        """Refuse models with ALiBi, such as falcon-rw: their biases are not linear, because they are rounded."""
+        return "its attention adds ALiBi biases that are rounded to bfloat16" if config.alibi else None
 
     def adapt(self, model: nn.Module, attend: Attend) -> None:
         """Replace the `forward` of the attention modules."""

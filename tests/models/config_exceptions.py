@@ -51,6 +51,8 @@ _HALF_MROPE = {"rope_parameters": _ROPE | {"mrope_section": [2, 1, 1], "partial_
 
 EXCEPTIONS: dict[str, dict[str, Any]] = {
     "bamba": {"mamba_d_head": 32, "attn_layer_indices": [1, 3]},
+    # block-sparse attention, its default, is refused: it is not for decoders
+    "big_bird": {"attention_type": "original_full"},
     "blt": {
         "encoder_hash_byte_group_vocab": 300,
         "encoder_config": {"hidden_size_global": 64},

@@ -110,11 +110,10 @@ def try_without_weights(config: PreTrainedConfig, folder: Path, reason: str) -> 
 def build_engine(folder: Path, **settings: Any) -> Engine:
     """Build an engine as `llmfw serve` does, in float32 on the CPU, that cuts prompts into pieces of 32 tokens."""
     config = EngineConfig(
-        **settings,
+        **({"context_length": 128} | settings),
         model=str(folder),
         device="cpu",
         dtype="float32",
-        context_length=128,
         max_total_tokens=1024,
         chunked_prefill_size=32,
         prefill_stretch=0,

@@ -31,6 +31,7 @@ from llmfw.core.step.processors.processor_rows import asked_processors
 
 from ..admission.admission_control import AdmissionControl
 from ..admission.request_check import check_request
+from ..admission.uncounted_token import end_at_uncounted
 from .adapters import EngineAdapters
 from .grammars import Grammars
 from .images import EngineImages
@@ -152,6 +153,7 @@ class Engine:
         """
         if request.id in self._scheduler or request.id in self._grammars:
             raise RequestError(f"a request with id {request.id!r} runs already; use another id", param="id")
+        request = end_at_uncounted(request, self.info.uncounted_token)
         check_request(request, self.info)
         request = self._images.placed(request)
         request = self._adapters.salted(request)

@@ -26,7 +26,7 @@ def choose_context_length(asked: int | None, text_config: Any, *, long_factors: 
         ConfigError: `asked` is too small or exceeds the model's limit, or the model has no limit and `asked`
             is None.
     """
-    limit = getattr(text_config, "max_position_embeddings", None)
+    limit = getattr(text_config, "max_position_embeddings", None) or getattr(text_config, "max_seq_len", None)
     if limit is not None and limit < 1:  # XLNet's says -1 for "any"
         limit = None
     rope = getattr(text_config, "rope_parameters", None) or {}
@@ -37,6 +37,10 @@ def choose_context_length(asked: int | None, text_config: Any, *, long_factors: 
         limit = min(
             filter(None, (limit, chunk)), default=None
         )  # within the first chunk, a token sees all earlier tokens
+    if asked is None:
+        limit = limit or getattr(
+            text_config, "seq_length", None
+        )  # BLOOM's, for which longer sequences work, too
     if limit is None and asked is None:
         raise ConfigError("the model's config names no longest sequence; give --context-length")
     if asked is None:
@@ -45,3 +49,20 @@ def choose_context_length(asked: int | None, text_config: Any, *, long_factors: 
     if asked < 2 or (limit is not None and asked > limit):
         raise ConfigError(f"--context-length is {asked}; this model can be served with 2 to {limit} tokens")
     return asked
+
+
+def within_table(asked: int | None, length: int, num_positions: int) -> int:
+    """Return the maximum sequence length of a model whose position table has this many rows for tokens.
+
+    Args:
+        asked: length that the user asks for; None: the default.
+        length: length that `choose_context_length` has chosen.
+
+    Raises:
+        ConfigError: `asked` exceeds the number of rows.
+    """
+    if asked is not None and asked > num_positions:
+        raise ConfigError(
+            f"--context-length is {asked}; this model can be served with 2 to {num_positions} tokens"
+        )
+    return min(length, num_positions)

@@ -1,8 +1,7 @@
 """Refuses models that ignore the positions that they receive, or do not count positions from 0.
 
 llmfw packs sequences into one row and passes their positions to the model. BART ignores them, and numbers the
-tokens of a row itself. RoBERTa's positions start after the padding index; transformers adds this offset only
-if it receives no positions. The check compares the queries of the first attention layer, and stops the
+tokens of a row itself. `own_positions` makes models count from an offset of their own, such as RoBERTa's. The check compares the queries of the first attention layer, and stops the
 forward pass there.
 """
 
@@ -19,8 +18,8 @@ from ..states.row_states import RowStates, starting_parts
 from ..states.state_mixer import StateCall
 from ..trial.module_trial import agree
 
-BEFORE, IDS = (6, 2, 7, 8), (5, 3, 4)
-"""Token ids of two sequences, which `check_positions` runs in one row."""
+BEFORE, IDS = slice(4), slice(4, 7)
+"""Tokens of two sequences among those of `plain_ids`, which `check_positions` runs in one row."""
 
 
 class _FirstCallError(Exception):
@@ -57,22 +56,29 @@ def check_positions(model: nn.Module) -> None:
     Raises:
         ModelError: the queries differ, or are not finite.
     """
+    before, ids = (plain_ids(model)[part] for part in (BEFORE, IDS))
     with refusing(model, "running it on a few tokens"):
-        own = _first_queries(model, IDS)
-        given = _first_queries(model, IDS, range(len(IDS)))
-        places = [*range(len(BEFORE)), *range(len(IDS))]
-        both = _first_queries(model, BEFORE + IDS, places, [len(BEFORE), len(IDS)])
+        own = first_queries(model, ids)
+        given = first_queries(model, ids, range(len(ids)))
+        places = [*range(len(before)), *range(len(ids))]
+        both = first_queries(model, before + ids, places, [len(before), len(ids)])
     if own is None or given is None or both is None:
         return
     if not bool(own.isfinite().all()):
         raise refused(model, not_finite(model, "the queries of its first layer"))
     if not agree(own, given):
-        raise refused(model, "its first token is not at position 0 (RoBERTa's comes after the padding token)")
-    if not agree(own, both[:, :, len(BEFORE) :]):
+        raise refused(model, "its first token is not at position 0")
+    if not agree(own, both[:, :, len(before) :]):
         raise refused(model, "it numbers the tokens of a row itself, not by the positions that it is given")
 
 
-def _first_queries(
+def plain_ids(model: nn.Module) -> list[int]:
+    """Return a few small token ids, none of which is for padding in any of the model's tables."""
+    paddings = {module.padding_idx for module in model.modules() if isinstance(module, nn.Embedding)}
+    return [token for token in range(2, 20) if token not in paddings][:7]
+
+
+def first_queries(
     model: nn.Module,
     ids: Sequence[int],
     positions: Sequence[int] | None = None,

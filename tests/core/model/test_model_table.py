@@ -32,7 +32,7 @@ ALSO_MULTIMODAL = (
 """Types that read images or sound besides text."""
 REFUSED = {
     "deepseek_v32": "selected or compressed tokens",
-    "mpt": "do not call transformers' attention interface",
+    "cpmant": "do not call transformers' attention interface",
     # with transformers 5.17, its cache does not name the states: the probe finds no attention
     "recurrent_gemma": "keep a recurrent state or that of a convolution in a way|no ordinary attention in layers 0, 1, 3",
 }

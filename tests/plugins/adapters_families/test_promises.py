@@ -12,6 +12,7 @@ from llmfw.core.plugin.registry import Entry
 from llmfw.core.testing import ModelAdapterTests
 
 from ...length import also
+from .test_families import skip_in_oldest
 
 ENTRIES = [
     entry for entry in load_plugins().registry.entries("model_adapter") if entry.plugin == "adapters_families"
@@ -24,6 +25,8 @@ class TestBundledAdapters(ModelAdapterTests):
         entry: Entry = request.param
         if entry.name == "gpt_neox_japanese" and transformers.__version__.startswith("5.17."):
             pytest.skip("transformers 5.17 itself fails where a part of each head is rotated")
+        for model_type in entry.load().model_types:
+            skip_in_oldest(model_type)
         return entry
 
     @pytest.fixture

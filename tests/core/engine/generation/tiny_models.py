@@ -99,7 +99,11 @@ STATEFUL: dict[str, tuple[str, dict[str, Any], str]] = {
 """Models whose layers keep states: config class, changes, and what is said of them where states are not served."""
 REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
     "falcon (ALiBi)": ("FalconConfig", {"head_dim": None, "alibi": True}, "its attention adds ALiBi biases"),
-    "bloom": ("BloomConfig", {"n_layer": 2, "n_head": 4}, "do not call transformers' attention interface"),
+    "cpmant": (
+        "CpmAntConfig",
+        {"dim_ff": 64, "dim_head": 16},
+        "do not call transformers' attention interface",
+    ),
 }
 
 
