@@ -30,6 +30,7 @@ from .images.image_choice import take_images
 from .images.image_encoder import ImageEncoder
 from .loading import Loading, load_module
 from .parallel.tensor_parallel import TensorParallel, check_dividable
+from .probe.index_probe import find_indexers
 from .probe.isolation import check_cache
 from .probe.state_probe import find_states
 from .quantization.chosen_scheme import choose_scheme
@@ -114,8 +115,9 @@ def load_decoder(decoder: DecoderLoading) -> tuple[nn.Module, QuantizedSize, Ima
         take_long_factors(module, loading.hf_config.get_text_config(decoder=True), decoder.context_length)
     if decoder.adapter is not None:
         decoder.adapter.apply(module, decoder.num_layers, decoder.vocab_size)
+    sizes = find_indexers(module, decoder.vocab_size)
     states = find_states(module, decoder.vocab_size)
-    check_cache(module, states)
+    check_cache(module, states, sizes)
     if states and decoder.parallel is not None:
         raise refused(module, "its layers keep states, which are not divided among ranks; leave out --tp")
     images = take_images(module, decoder.config, decoder.registry, decoder.vocab_size)
