@@ -18,6 +18,7 @@ from llmfw.core.base.errors import ModelError
 from llmfw.core.plugin.registry import Registry
 
 from .attention.hf_attention import IMPLEMENTATION
+from .attention.shared_layers import follow_layers
 from .changes.adapter_choice import choose_adapter
 from .changes.chosen_adapter import ChosenAdapter
 from .changes.fuse import merge_projections
@@ -113,6 +114,7 @@ def load_decoder(decoder: DecoderLoading) -> tuple[nn.Module, QuantizedSize, Ima
         decoder.parallel.connect(module)
     with refusing(module, "choosing its rotary factors"), torch.inference_mode():
         take_long_factors(module, loading.hf_config.get_text_config(decoder=True), decoder.context_length)
+    follow_layers(module)
     if decoder.adapter is not None:
         decoder.adapter.apply(module, decoder.num_layers, decoder.vocab_size)
     sizes = find_indexers(module, decoder.vocab_size)

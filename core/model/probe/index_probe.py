@@ -16,6 +16,7 @@ from torch import nn
 
 from ..failure.refusal import refused, refusing
 from ..states.index_mixer import IndexCall, IndexMixer, seen_from
+from ..states.module_code import names_in
 from ..states.module_mixer import CACHE_NAMES, ModuleCall, Part, RunningStep
 from ..states.row_states import starting_parts
 from ..trial.packed import Packed, run_packed
@@ -59,12 +60,6 @@ def index_sizes(model: nn.Module) -> dict[int, int]:
     """Return what `find_indexers` found in a model."""
     replaced = (vars(module).get("forward") for module in model.modules())
     return {each.model_index: each.size for each in replaced if isinstance(each, IndexMixer)}
-
-
-def names_in(module: nn.Module) -> set[str]:
-    """Return the names that the code of a module's own class uses."""
-    functions = (inspect.unwrap(each) for each in vars(type(module)).values() if inspect.isfunction(each))
-    return {name for function in functions for name in function.__code__.co_names}
 
 
 def _install(model: nn.Module, module: nn.Module, running: RunningStep) -> None:

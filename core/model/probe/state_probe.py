@@ -17,11 +17,11 @@ from torch import nn
 from llmfw.core.interfaces.state_layer import StateLayer, StateSpec
 
 from ..failure.refusal import refused, refusing
+from ..states.module_code import names_in
 from ..states.module_mixer import CACHE_NAMES, ModuleCall, RunningStep
 from ..states.row_states import starting_parts
 from ..states.state_mixer import StateCall, StateMixer
 from ..trial.packed import Packed, run_packed
-from .index_probe import names_in
 from .state_check import LENGTHS, check_pieces
 
 logger = logging.getLogger(__name__)
