@@ -42,10 +42,13 @@ class AttentionBackend(ABC):
         looks_ahead: whether the backend heeds `ForwardBatch.ends`. Some models let the tokens of an image
             attend to each other in both directions. For a backend that does not look ahead, another one
             computes the steps with such images.
+        heeds_selection: whether the backend heeds `ForwardBatch.selected`. A backend that does not cannot serve
+            models with layers that select tokens.
     """
 
     has_own_threads = False
     looks_ahead = False
+    heeds_selection = False
 
     class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """Options of the component, set by `-o attention.key=value`.

@@ -30,6 +30,9 @@ class ForwardBatch:
         ends: position after the last token that each token attends to, on the host: [T]; never beyond the
             tokens of its sequence in this step. None, except for backends that can look ahead
             (`AttentionBackend.looks_ahead`): each token attends to no later token.
+        selected: positions in its sequence to which each token attends, in any order, on the device: [T, K]. Those after
+            the token, and negative ones, count for nothing. None, except for layers that select
+            (`LayerSpec.selects`): each token attends to all earlier tokens. In `AttentionBackend.plan`, always None.
     """
 
     positions: npt.NDArray[np.int64]
@@ -42,6 +45,7 @@ class ForwardBatch:
     page_size: int
     is_static: bool = False
     ends: npt.NDArray[np.int64] | None = None
+    selected: torch.Tensor | None = None
 
     @property
     def device(self) -> torch.device:

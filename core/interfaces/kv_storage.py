@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import torch
 
-from .kv_dtype import as_bytes, encode
+from .kv_dtype import as_bytes, decode, encode
 from .layers import LayerSpec
 
 LARGE_PAGE = 2 << 20
@@ -24,8 +24,10 @@ class KVStorage:
     Attributes:
         keys: keys of each layer: [num_pages, page_size, num_kv_heads, head_dim].
         values: values of each layer: [num_pages, page_size, num_kv_heads, v_head_dim].
+        index_keys: index keys of each layer that keeps some (`LayerSpec.index_size`), by the layer's index: [num_pages,
+            page_size, index_size].
         dtype: dtype of queries, and of new keys and values.
-        stored_as: dtype of `keys` and `values`; `dtype`, unless `--kv-cache-dtype` names another (see
+        stored_as: dtype of `keys`, `values` and `index_keys`; `dtype`, unless `--kv-cache-dtype` names another (see
             `kv_dtype`).
 
     Args:
@@ -60,6 +62,11 @@ class KVStorage:
             ):
                 shape = (num_pages, page_size, spec.num_kv_heads, size)
                 tensors.append(_zeros(shape, self.stored_as, device, number / (2 * len(layers))))
+        self.index_keys = {
+            spec.index: _zeros((num_pages, page_size, spec.index_size), self.stored_as, device, 0)
+            for spec in layers
+            if spec.index_size
+        }
 
     def scales(self, index: int) -> tuple[float, float]:
         """Return the factors by which readers multiply a layer's stored keys, and its stored values."""
@@ -78,15 +85,28 @@ class KVStorage:
                 new = encode(new, self.stored_as, scale)
             as_bytes(pages.view(-1, *pages.shape[2:])).index_copy_(0, slots, as_bytes(new))
 
+    def write_index_keys(self, index: int, slots: torch.Tensor, new: torch.Tensor) -> None:
+        """Store new index keys [T, size] of a layer at their slots [T], in `stored_as`."""
+        pages = self.index_keys[index]
+        codes = new if new.dtype == self.stored_as else encode(new, self.stored_as)
+        as_bytes(pages.flatten(0, 1)).index_copy_(0, slots, as_bytes(codes))
+
+    def read_index_keys(self, index: int, slots: torch.Tensor) -> torch.Tensor:
+        """Return a layer's index keys at these slots, in `dtype`: [N, L] → [N, L, size]."""
+        pages = self.index_keys[index].flatten(0, 1)
+        codes = as_bytes(pages).index_select(0, slots.flatten()).view(self.stored_as)
+        return decode(codes, self.dtype).view(*slots.shape, pages.shape[-1])
+
     @property
     def num_bytes(self) -> tuple[int, int]:
-        """Size of all keys, and of all values, in bytes."""
-        return sum(k.nbytes for k in self.keys), sum(v.nbytes for v in self.values)
+        """Size of all keys, with the index keys, and of all values, in bytes."""
+        keys = (*self.keys, *self.index_keys.values())
+        return sum(k.nbytes for k in keys), sum(v.nbytes for v in self.values)
 
 
 def bytes_per_token(layers: Sequence[LayerSpec], dtype: torch.dtype) -> int:
     """Return the size of one token's keys and values in all layers, in bytes."""
-    return sum(spec.num_kv_heads * (spec.head_dim + spec.v_head_dim) for spec in layers) * dtype.itemsize
+    return sum(spec.num_kv_elements for spec in layers) * dtype.itemsize
 
 
 def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device, place: float) -> torch.Tensor:

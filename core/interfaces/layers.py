@@ -19,6 +19,10 @@ class LayerSpec:
         softcap: bound of the scores, which become `softcap * tanh(score / softcap)`; None: scores stay
             unchanged.
         has_sinks: whether the softmax has one learned extra logit per head (gpt-oss).
+        selects: whether each token attends only to tokens that the model selects (DeepSeek V3.2), by
+            `ForwardBatch.selected`.
+        index_size: number of elements of the key that the model keeps for each token to select by; 0: the layer keeps
+            none.
         position: position among all layers of the model, from 0; None: equal to `index`, because all layers
             have attention.
     """
@@ -32,7 +36,14 @@ class LayerSpec:
     sliding_window: int | None = None
     softcap: float | None = None
     has_sinks: bool = False
+    selects: bool = False
+    index_size: int = 0
     position: int | None = None
+
+    @property
+    def num_kv_elements(self) -> int:
+        """Number of elements of a token's keys and values, with its index key."""
+        return self.num_kv_heads * (self.head_dim + self.v_head_dim) + self.index_size
 
     @property
     def model_index(self) -> int:

@@ -18,6 +18,7 @@ from llmfw.core.base.errors import ModelError
 from llmfw.core.plugin.registry import Registry
 
 from .attention.hf_attention import IMPLEMENTATION
+from .attention.shared_layers import follow_layers
 from .changes.adapter_choice import choose_adapter
 from .changes.chosen_adapter import ChosenAdapter
 from .changes.fuse import merge_projections
@@ -31,6 +32,7 @@ from .images.image_choice import take_images
 from .images.image_encoder import ImageEncoder
 from .loading import Loading, load_module
 from .parallel.tensor_parallel import TensorParallel, check_dividable
+from .probe.index_probe import find_indexers
 from .probe.isolation import check_cache
 from .probe.own_positions import keep_own_positions
 from .probe.state_probe import find_states
@@ -115,10 +117,12 @@ def load_decoder(decoder: DecoderLoading) -> tuple[nn.Module, QuantizedSize, Ima
         decoder.parallel.connect(module)
     with refusing(module, "choosing its rotary factors"), torch.inference_mode():
         take_long_factors(module, loading.hf_config.get_text_config(decoder=True), decoder.context_length)
+    follow_layers(module)
     if decoder.adapter is not None:
         decoder.adapter.apply(module, decoder.num_layers, decoder.vocab_size)
+    sizes = find_indexers(module, decoder.vocab_size)
     states = find_states(module, decoder.vocab_size)
-    check_cache(module, states)
+    check_cache(module, states, sizes)
     keep_own_positions(module)
     if states and decoder.parallel is not None:
         raise refused(module, "its layers keep states, which are not divided among ranks; leave out --tp")

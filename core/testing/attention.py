@@ -155,6 +155,26 @@ class AttentionBackendTests(TensorTests):
         case.look_ahead()
         case.check(backend, TOLERANCES[dtype])
 
+    @pytest.mark.parametrize("page_size", [1, 16])
+    @pytest.mark.parametrize("has_sinks", [False, True])
+    def test_tokens_see_what_the_model_selects(
+        self,
+        backend: type[AttentionBackend],
+        has_sinks: bool,
+        page_size: int,
+        dtype: torch.dtype,
+        device: str,
+        head_dim: int,
+    ) -> None:
+        """Each token attends only to selected tokens, if the backend heeds the model's selection."""
+        if not backend.heeds_selection:
+            pytest.skip("the backend attends to all tokens")
+        spec = make_layer(head_dim=head_dim, has_sinks=has_sinks, selects=True)
+        case = skip_unsupported(backend, AttentionCase(spec, RAGGED, page_size, dtype, device))
+        case.select(5)
+        sinks = torch.tensor([0.5, -1.0, 2.0, 0.0], dtype=dtype) if has_sinks else None
+        case.check(backend, TOLERANCES[dtype], sinks)
+
     @pytest.mark.parametrize("window", [None, 9])
     def test_sinks_add_to_the_softmax_denominator(
         self,

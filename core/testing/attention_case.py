@@ -37,6 +37,7 @@ def attend_in_float64(
     spec: LayerSpec,
     sinks: torch.Tensor | None,
     ends: npt.NDArray[np.int64] | None = None,
+    selected: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """Return the attention output of the last t tokens of one sequence, computed in float64: [t, H, Dv].
 
@@ -46,6 +47,7 @@ def attend_in_float64(
         spec: the layer.
         sinks: attention sinks: [H]; None: no sinks.
         ends: position after the last token that each of these tokens attends to: [t]; None: no later token.
+        selected: positions that each of these tokens attends to, of those up to its own: [t, K]; None: all.
     """
     shared = spec.num_heads // spec.num_kv_heads
     keys, values = (x.double().repeat_interleave(shared, dim=1) for x in (keys, values))
@@ -57,6 +59,8 @@ def attend_in_float64(
     distance = own[:, None] - places[None, :]
     after = own + 1 if ends is None else torch.from_numpy(ends)
     hidden = (places >= after[:, None]) | (distance >= (spec.sliding_window or len(keys)))
+    if selected is not None:
+        hidden |= ~(selected[:, None, :] == places[None, :, None]).any(dim=-1)
     scores = scores.masked_fill(hidden, -torch.inf)
     if sinks is not None:
         scores = torch.cat([scores, sinks.double()[:, None, None].expand(-1, len(query), 1)], dim=-1)
@@ -188,15 +192,20 @@ class AttentionCase:
         """Return the correct result of `run`, computed in float64 from the stored data: [T, H, Dv]."""
         counts = [new for _, new in self.lengths]
         ends: list[Any] = [None] * len(counts)
+        chosen: list[Any] = [None] * len(counts)
+        if self.batch.selected is not None:
+            chosen = list(self.batch.selected.cpu().split(counts))
         if self.batch.ends is not None:
             ends = np.split(self.batch.ends, np.cumsum(counts)[:-1])
-        sequences = zip(self._sequences, self.lengths, ends, strict=True)
+        sequences = zip(self._sequences, self.lengths, ends, chosen, strict=True)
         return torch.cat(
             [
                 attend_in_float64(
-                    query[stored:], self._stored(keys, 0), self._stored(values, 1), self.spec, sinks, own
+                    *(query[stored:], self._stored(keys, 0), self._stored(values, 1), self.spec, sinks),
+                    own,
+                    chosen,
                 )
-                for (query, keys, values), (stored, _), own in sequences
+                for (query, keys, values), (stored, _), own, chosen in sequences
             ]
         )
 
@@ -206,6 +215,15 @@ class AttentionCase:
         places = self.batch.positions
         ends = np.where(places < lengths - 2, lengths - 2, places + 1)
         self.batch = replace(self.batch, ends=ends)
+
+    def select(self, num: int) -> None:
+        """Let each token attend to itself and a few others, with numbers of later tokens and of none among them."""
+        generator = torch.Generator().manual_seed(7)
+        places = torch.from_numpy(self.batch.positions)
+        drawn = torch.randint(0, int(places.max()) + 9, (len(places), num), generator=generator)
+        none = torch.full((len(places), 1), -1)
+        selected = torch.cat([drawn, none, places[:, None]], dim=1).to(torch.int32)
+        self.batch = replace(self.batch, selected=selected.to(self.device))
 
     def check(
         self, backend: type[AttentionBackend], tolerance: float, sinks: torch.Tensor | None = None

@@ -20,6 +20,8 @@ def register_model_adapters(register: Register) -> None:
         ("codegen", "attention_method:CodeGenAdapter", "CodeGen"),
         ("gpt_neo", "gpt_neo:GPTNeoAdapter", "GPT-Neo, with its local windows"),
         ("llama4", "llama4:Llama4Adapter", "Llama 4, up to the length of a chunk"),
+        ("diffllama", "diffllama:DiffLlamaAdapter", "DiffLlama"),
+        ("doge", "doge:DogeAdapter", "Doge, up to the length at which it drops tokens"),
         ("gpt_neox_japanese", "attention_method:GPTNeoXJapaneseAdapter", "GPT-NeoX Japanese"),
         ("bart", "row_positions:RowPositionsAdapter", "BART, Marian, MBart, Pegasus, Blenderbot, PLBart"),
         ("mvp", "projected:BartLikeAdapter", "MVP, TrOCR and XGLM"),

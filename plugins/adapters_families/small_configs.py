@@ -80,6 +80,14 @@ _VARIANTS: Configs = {
         _LLAMA4 | {"no_rope_layers": [1, 0], "floor_scale": 4},
         _LLAMA4 | {"no_rope_layers": [0, 1], "use_qk_norm": False, "moe_layers": [1], "attention_bias": True},
     ],
+    "diffllama": [
+        {"intermediate_size": 96, "num_key_value_heads": 2},
+        {"intermediate_size": 96, "num_key_value_heads": 4, "attention_bias": True},
+    ],
+    "doge": [
+        {"intermediate_size": 96, "num_key_value_heads": 2, "keep_window_size": 64},
+        {"intermediate_size": 96, "num_key_value_heads": 4, "attention_bias": True, "sliding_window": 7},
+    ],
     "gpt_neox_japanese": [{"intermediate_multiple_size": 2}, {"rope_parameters": HALF}],
     **{
         name: [{}, {"scale_embedding": True, "decoder_attention_heads": 2}]

@@ -71,6 +71,7 @@ class TorchAttention(AttentionBackend):
     """Attention by torch's operators over gathered pages."""
 
     looks_ahead = True
+    heeds_selection = True
     _groups: list[Group]
     _spans: list[Span]
     _masks: dict[tuple[int, int | None], torch.Tensor]
@@ -112,9 +113,13 @@ class TorchAttention(AttentionBackend):
         output = query.new_empty((len(query), layer.num_heads, layer.v_head_dim))
         for group in self._groups:
             tokens = slice(0, len(group.distance)) if group.members is None else group.members
-            output[tokens] = self._attend_group(group, query[tokens], keys, values, layer, sinks)
+            mask = self._mask(group, layer.sliding_window, _of(batch.selected, tokens))
+            output[tokens] = self._attend_group(group, query[tokens], keys, values, layer, sinks, mask)
         for span in self._spans:
-            output[span.tokens] = self._attend_span(span, query[span.tokens], keys, values, layer, sinks)
+            mask = self._mask(span, layer.sliding_window, _of(batch.selected, span.tokens))
+            output[span.tokens] = self._attend_span(
+                span, query[span.tokens], keys, values, layer, sinks, mask
+            )
         return output if value_scale == 1.0 else output.mul_(value_scale)
 
     def _attend_group(
@@ -125,6 +130,7 @@ class TorchAttention(AttentionBackend):
         values: torch.Tensor,
         layer: LayerSpec,
         sinks: torch.Tensor | None,
+        mask: torch.Tensor,  # [G, L]
     ) -> torch.Tensor:
         """Return a group's output: [G, H, Dv].
 
@@ -138,10 +144,9 @@ class TorchAttention(AttentionBackend):
             _gather(pages, group.slots, query.dtype).view(size, -1, *pages.shape[1:]).transpose(1, 2)
             for pages in (keys, values)
         )  # [G, Hkv, L, D]
-        mask = self._mask(group, layer.sliding_window)[:, None, None, :]
         if sinks is not None:
             sinks = _pad_rows(sinks.view(1, layer.num_kv_heads, num_shared, 1))
-        attended = _attend(grouped, k, v, mask, layer, sinks)[:, :, :num_shared]
+        attended = _attend(grouped, k, v, mask[:, None, None, :], layer, sinks)[:, :, :num_shared]
         return attended.reshape(size, layer.num_heads, layer.v_head_dim)
 
     def _attend_span(
@@ -152,6 +157,7 @@ class TorchAttention(AttentionBackend):
         values: torch.Tensor,
         layer: LayerSpec,
         sinks: torch.Tensor | None,
+        mask: torch.Tensor,  # [t, L], after the tokens are padded
     ) -> torch.Tensor:
         """Return a span's output: [t, H, Dv].
 
@@ -168,20 +174,44 @@ class TorchAttention(AttentionBackend):
         )
         if sinks is not None:
             sinks = sinks.view(layer.num_kv_heads, num_shared, 1, 1)
-        mask = self._mask(span, layer.sliding_window)
         attended = _attend(_pad_rows(grouped), k, v, mask, layer, sinks)[:, :, :size]  # [Hkv, H/Hkv, t, Dv]
         return attended.permute(2, 0, 1, 3).reshape(size, layer.num_heads, layer.v_head_dim)
 
-    def _mask(self, part: Group | Span, window: int | None) -> torch.Tensor:
+    def _mask(
+        self, part: Group | Span, window: int | None, selected: torch.Tensor | None = None
+    ) -> torch.Tensor:
         """Return a mask with the shape of `part.distance`: True for visible keys.
 
-        Layers with the same window share a mask.
+        Layers with the same window share a mask, unless they select.
+
+        Args:
+            selected: positions that each token selects: [t, K]; None: all.
         """
+        if selected is not None:
+            return self._mask(part, window) & _chosen(selected, part.distance)
         name = (id(part), window)
         if name not in self._masks:
             seen = part.distance >= (part.nearest if isinstance(part, Span) else 0)
             self._masks[name] = seen if window is None else seen & (part.distance < window)
         return self._masks[name]
+
+
+def _of(selected: torch.Tensor | None, tokens: torch.Tensor | slice) -> torch.Tensor | None:
+    """Return what some tokens select; None if they attend to all."""
+    return None if selected is None else selected[tokens]
+
+
+def _chosen(selected: torch.Tensor, distance: torch.Tensor) -> torch.Tensor:
+    """Return which keys each token selects, with the shape of `distance`, [t or more, L]; padding selects all.
+
+    Positions that are not among the keys are ignored.
+    """
+    num_keys = distance.shape[1]
+    is_place = (selected >= 0) & (selected < num_keys)
+    chosen = torch.zeros((len(selected), num_keys + 1), dtype=torch.bool, device=selected.device)
+    chosen.scatter_(1, torch.where(is_place, selected, num_keys).long(), value=True)
+    missing = len(distance) - len(selected)
+    return functional.pad(chosen[:, :num_keys], (0, 0, 0, missing), value=True)
 
 
 def _gather(pages: torch.Tensor, slots: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:

@@ -49,6 +49,8 @@ _MROPE = {"rope_parameters": _ROPE | {"mrope_section": [2, 3, 3]}}
 _HALF_MROPE = {"rope_parameters": _ROPE | {"mrope_section": [2, 1, 1], "partial_rotary_factor": 0.5}}
 """Rotary embeddings of text and images: frequencies of a head for time, height and width."""
 
+_TWICE = {"attention_hidden_size": 128, "attention_head_dim": 32}
+
 EXCEPTIONS: dict[str, dict[str, Any]] = {
     "bamba": {"mamba_d_head": 32, "attn_layer_indices": [1, 3]},
     # block-sparse attention, its default, is refused: it is not for decoders
@@ -102,7 +104,15 @@ EXCEPTIONS: dict[str, dict[str, Any]] = {
     "xmod": {"default_language": "en_XX"},
     # transformers limits the time steps of prompts by this, and not those of decoded tokens
     "nemotron_h": {"time_step_min": 1e-9},
-    "zamba": {"layers_block_type": ["linear_attention", "hybrid"] * 2},
-    "zamba2": {"n_mamba_heads": 8, "mamba_headdim": 16, "attention_head_dim": 32},
+    # all hybrid layers share an attention module, whose input is twice as wide
+    "zamba": _TWICE | {"layers_block_type": ["linear_attention", "hybrid"] * 2},
+    "zamba2": _TWICE
+    | {
+        "n_mamba_heads": 8,
+        "mamba_headdim": 16,
+        "layers_block_type": ["linear_attention", "hybrid", "hybrid", "hybrid"],
+        "num_mem_blocks": 2,
+        "time_step_min": 1e-9,
+    },
     "zaya": {"num_experts_per_tok": 1},
 }

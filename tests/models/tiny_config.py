@@ -86,7 +86,6 @@ SIZES: dict[int, tuple[str, ...]] = {
             "num_experts_per_token",
             "num_encoder_layers",
             "linear_num_key_heads",
-            "index_n_heads",
         ),
         *("num_kv_shared_layers", "index_topk_blocks", "num_query_groups", "zero_expert_num", "n_group"),
         *("num_expert_group", "prompt_types", "segment_types"),
@@ -111,6 +110,8 @@ SIZES: dict[int, tuple[str, ...]] = {
             "mamba_head_dim",
         ),
         *("ssm_state_size", "o_lora_rank", "lora_rank", "adapter_rank", "mamba_headdim"),
+        # with few heads, many tokens have a score of 0, and which of them are selected is left to chance
+        "index_n_heads",
     ),
     12: ("v_head_dim",),
     8: ("qk_rope_head_dim", "qk_nope_head_dim", "index_topk", "rotary_dim", "ple_embed_dim"),

@@ -169,6 +169,8 @@ def _unsupported(
     model: LoadedModel, device: torch.device, stored_as: torch.dtype, backend: type[AttentionBackend]
 ) -> str | None:
     """Return the reason why a class of backends cannot serve the model; None if it can."""
+    if not backend.heeds_selection and any(layer.selects for layer in model.layers):
+        return "it attends to all tokens, and layers of this model select some"
     reason = backend.unsupported(model.layers, str(device), model.dtype)
     if reason is None and stored_as != model.dtype:
         reason = backend.storage_unsupported(str(device), model.dtype, stored_as)

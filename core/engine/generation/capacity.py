@@ -171,7 +171,7 @@ def shape_of(model: LoadedModel) -> ModelShape:
     if experts := getattr(config, "num_experts_per_tok", None):
         widths.append(int(experts * getattr(config, "moe_intermediate_size", widths[0])))
     queries = [spec.num_heads * spec.head_dim for spec in model.layers]
-    stored = [spec.num_kv_heads * (spec.head_dim + spec.v_head_dim) for spec in model.layers]
+    stored = [spec.num_kv_elements for spec in model.layers]
     return ModelShape(
         num_weight_bytes=model.num_bytes,
         num_kv_elements=sum(stored),

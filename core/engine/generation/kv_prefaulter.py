@@ -37,7 +37,11 @@ class KVPrefaulter:
 
     def __init__(self, storage: KVStorage, pool: KVPool, num_ahead: int) -> None:
         self._pool = pool
-        tensors = [each for each in (*storage.keys, *storage.values) if each.device.type == "cpu"]
+        tensors = [
+            each
+            for each in (*storage.keys, *storage.values, *storage.index_keys.values())
+            if each.device.type == "cpu"
+        ]
         self._tensors = tensors  # keeps the memory alive, because `_pieces` has only addresses
         self._pieces = _pieces(tensors) if sys.platform == "linux" else []
         self._num_done = 0

@@ -12,6 +12,7 @@ import functools
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import replace
 from typing import Any, Protocol
 
 import torch
@@ -25,8 +26,10 @@ from llmfw.core.interfaces.layers import LayerSpec
 from llmfw.core.plugin.registry import Entry
 from llmfw.core.plugin.returned import WrongReturnError
 
+from ..states.index_mixer import IndexCall
+from ..states.index_rows import IndexRows
+from ..states.module_mixer import ModuleCall
 from ..states.row_states import RowStates
-from ..states.state_mixer import StateCall
 from .mask_rules import MaskFunction, MaskMarkers
 from .output_check import check_output
 from .split_attention import SplitAttention
@@ -74,7 +77,7 @@ class AttentionStep:
         states: states of the step's sequences; None: the model has none.
     """
 
-    __slots__ = ("_backend", "_batch", "_layers", "_states")
+    __slots__ = ("_backend", "_batch", "_indexes", "_layers", "_states")
 
     def __init__(
         self,
@@ -87,6 +90,7 @@ class AttentionStep:
         self._layers = layers
         self._batch = batch
         self._states = states
+        self._indexes: IndexRows | None = None
 
     @property
     def backend(self) -> AttentionBackend:
@@ -112,9 +116,13 @@ class AttentionStep:
         attention_mask: torch.Tensor | None,
         *,
         s_aux: torch.Tensor | None = None,
+        indices: torch.Tensor | None = None,
         **kwargs: object,
     ) -> torch.Tensor:
         """Return the backend's output in the shape that transformers expects.
+
+        Args:
+            indices: positions that each token selects: [1, T, K]; None: the layer attends to all tokens.
 
         Raises:
             WrongReturnError: the output has another shape, dtype or device than the interface says.
@@ -122,20 +130,25 @@ class AttentionStep:
         index = module.layer_idx
         assert isinstance(index, int)
         layer = self._layers[index]
+        batch = self._batch if indices is None else replace(self._batch, selected=indices[0])
         output = self._backend.forward(
             query[0].transpose(0, 1),
             key[0].transpose(0, 1),
             value[0].transpose(0, 1),
             layer,
-            self._batch,
+            batch,
             s_aux,
         )
         _, num_heads, num_tokens, _ = query.shape
         check_output(output, (num_tokens, num_heads, value.shape[-1]), query.dtype)
         return output.unsqueeze(0)
 
-    def mix(self, call: StateCall) -> Any:
-        """Return the output of a module that keeps states, for the packed row."""
+    def mix(self, call: ModuleCall) -> Any:
+        """Return the output of a module that keeps states or selects tokens, for the packed row."""
+        if isinstance(call, IndexCall):
+            if self._indexes is None:
+                self._indexes = IndexRows(self._batch, self._backend.storage)
+            return self._indexes.select(call, self._layers[call.mixer.model_index])
         assert self._states is not None, "the model keeps states, and the step has none"
         return self._states.mix(call)
 
@@ -252,10 +265,15 @@ def make_no_mask(
     *args: object, mask_function: MaskFunction | None = None, **kwargs: Any
 ) -> torch.Tensor | None:
     """Return None in place of an attention mask. While a model is probed, return a marker (see
-    `mask_rules`)."""
+    `mask_rules`).
+
+    If the model needs a mask in any case, because it takes slices of it, returns one that hides nothing.
+    """
     markers = _markers.get()
     if markers is None or mask_function is None:
-        return None
+        if kwargs.get("allow_is_causal_skip", True):
+            return None
+        return torch.ones((1, 1, 1, 1), dtype=torch.bool, device=kwargs.get("device", "cpu"))
     return markers.mark(
         mask_function,
         kwargs["q_length"],

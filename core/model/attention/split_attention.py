@@ -45,6 +45,7 @@ class SplitAttention(AttentionBackend):
     """
 
     looks_ahead = True
+    heeds_selection = True
 
     def __init__(
         self, decode: AttentionBackend, prefill: AttentionBackend, ahead: AttentionBackend | None = None
@@ -106,7 +107,10 @@ class SplitAttention(AttentionBackend):
         for part in self._parts:
             before = self._begin(part.backend, batch)
             tokens = part.tokens
-            output = part.backend.forward(query[tokens], key[tokens], value[tokens], layer, part.batch, sinks)
+            own = part.batch
+            if batch.selected is not None:
+                own = replace(own, selected=batch.selected[tokens])
+            output = part.backend.forward(query[tokens], key[tokens], value[tokens], layer, own, sinks)
             check_output(output, (*query[tokens].shape[:2], value.shape[-1]), query.dtype)
             outputs.append(output)
             self._end(part.backend, batch, before)

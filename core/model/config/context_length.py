@@ -37,6 +37,8 @@ def choose_context_length(asked: int | None, text_config: Any, *, long_factors: 
         limit = min(
             filter(None, (limit, chunk)), default=None
         )  # within the first chunk, a token sees all earlier tokens
+    # up to this length, Doge attends to all tokens; beyond, to those that score best by their values alone
+    limit = min(filter(None, (limit, getattr(text_config, "keep_window_size", None))), default=None)
     if asked is None:
         limit = limit or getattr(
             text_config, "seq_length", None

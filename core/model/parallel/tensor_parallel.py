@@ -9,6 +9,7 @@ from torch import nn
 from llmfw.core.base.config import EngineConfig
 from llmfw.core.base.errors import ConfigError, ModelError
 
+from ..config.layer_types import INDEXED
 from ..files.checkpoint import quantization_of
 from ..weights.weight_source import WeightSource
 from .linears import DividedEmbedding, GatheredLinear, SummedLinear, SummedModule
@@ -94,5 +95,7 @@ def check_dividable(hf_config: Any, model: str, size: int, adapter: object) -> N
         reason = f"{hf_config.model_type} has parts for images or sound"
     elif adapter is not None:
         reason = f"{hf_config.model_type} needs a model adapter"
+    elif INDEXED & set(getattr(hf_config, "layer_types", None) or ()):
+        reason = f"layers of {hf_config.model_type} select tokens"
     if reason:
         raise ModelError(f"model {model!r} cannot be served with --tp {size}: {reason}; leave out --tp")

@@ -15,7 +15,7 @@ would mix tokens of different sequences, and would be lost between steps. Two ch
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -46,15 +46,24 @@ PLAIN_LAYERS = tuple(
 """Cache layers that hold only keys and values. A `DummyLayer` belongs to a layer that uses another layer's
 keys and values, as in Gemma 3n and 4; transformers 5.17 does not have it yet."""
 
+INDEXED_LAYERS = tuple(
+    getattr(cache_utils, name) for name in ("DynamicIndexedLayer",) if hasattr(cache_utils, name)
+)
+"""Cache layers that also hold index keys, by which a layer selects the tokens that it attends to."""
+
 STATELESS = frozenset({"moe", "mlp"})
 """Types of layers that store nothing. For these layers, transformers 5.17 has a cache layer for states, which
 stays empty; later versions have a `DummyLayer`."""
 
 
-def check_cache(model: nn.Module, states: Sequence[StateLayer] = ()) -> None:
-    """Raise ModelError if a model's layers store more between steps than keys, values, and the states that
-    `state_probe` found.
+def check_cache(
+    model: nn.Module, states: Sequence[StateLayer] = (), index_sizes: Mapping[int, int] | None = None
+) -> None:
+    """Raise ModelError if a model's layers store more between steps than keys, values, the states that
+    `state_probe` found, and the index keys that `index_probe` found.
     """
+    # Layers without index keys of their own may select what an earlier layer has selected.
+    plain = (*PLAIN_LAYERS, *INDEXED_LAYERS) if index_sizes else PLAIN_LAYERS
     skipped = {layer.model_index for layer in states} | _stateless_layers(model)
     kinds: dict[str, list[int]] = {}
     for index, layer in enumerate(_cache_layers(model)):
@@ -62,7 +71,7 @@ def check_cache(model: nn.Module, states: Sequence[StateLayer] = ()) -> None:
             continue
         if hasattr(layer, "conv_states") or hasattr(layer, "recurrent_states"):
             kinds.setdefault("a recurrent state or that of a convolution", []).append(index)
-        elif type(layer) not in PLAIN_LAYERS and hasattr(layer, "keys"):
+        elif type(layer) not in plain and hasattr(layer, "keys"):
             kinds.setdefault(f"a {type(layer).__name__}", []).append(index)
     for kind, found in kinds.items():
         listed = ", ".join(map(str, found[:8])) + (", …" if len(found) > 8 else "")

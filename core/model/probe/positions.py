@@ -14,8 +14,8 @@ import torch
 from torch import nn
 
 from ..failure.refusal import not_finite, refused, refusing
+from ..states.module_mixer import ModuleCall
 from ..states.row_states import RowStates, starting_parts
-from ..states.state_mixer import StateCall
 from ..trial.module_trial import agree
 
 BEFORE, IDS = slice(4), slice(4, 7)
@@ -40,7 +40,7 @@ class _FirstCall:
     def __init__(self, lengths: Sequence[int]) -> None:
         self._states = RowStates(starting_parts(lengths))
 
-    def mix(self, call: StateCall) -> Any:
+    def mix(self, call: ModuleCall) -> Any:
         return self._states.mix(call)
 
     def attend(self, module: nn.Module, query: torch.Tensor, *args: object, **kwargs: object) -> NoReturn:

@@ -14,7 +14,7 @@ The model is run once on a few tokens. Its recorded attention calls answer, for 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -26,12 +26,14 @@ from llmfw.core.interfaces.state_layer import StateLayer
 
 from ..attention.hf_attention import marking_masks
 from ..attention.mask_rules import MaskMarkers, window_of
+from ..config.layer_types import INDEXED
 from ..failure.refusal import name_layers, refused, refusing
+from ..states.module_mixer import ModuleCall
 from ..states.row_states import RowStates, starting_parts
-from ..states.state_mixer import StateCall
 from ..trial.packed import NUM_TOKENS, attend_causally, run_packed
+from .index_probe import index_sizes
 
-KNOWN_TENSORS = frozenset({"position_ids", "cache_position", "s_aux", "position_embeddings"})
+KNOWN_TENSORS = frozenset({"position_ids", "cache_position", "s_aux", "position_embeddings", "indices"})
 """Names of tensors that layers pass to attention, and that a backend ignores or receives in another way."""
 
 
@@ -58,7 +60,7 @@ def probe(
     """
     ids = [(7 * i + 3) % vocab_size for i in range(NUM_TOKENS)]
     masks = MaskMarkers()
-    recorder = _Recorder(masks, may_lack_masks)
+    recorder = _Recorder(masks, may_lack_masks, index_sizes(model))
     with refusing(model, "running it on a few tokens"):
         try:
             with marking_masks(masks):
@@ -67,7 +69,9 @@ def probe(
             if "llmfw_step" in str(error):
                 raise refused(model, "its layers do not pass keyword arguments on to attention") from error
             raise
-    return _check_layers(model, recorder, num_layers, may_lack_attention=bool(states))
+    layers = _check_layers(model, recorder, num_layers, may_lack_attention=bool(states))
+    _check_selection(model, layers)
+    return layers
 
 
 class _Recorder:
@@ -75,14 +79,15 @@ class _Recorder:
     layer.
     """
 
-    def __init__(self, masks: MaskMarkers, may_lack_masks: bool) -> None:
+    def __init__(self, masks: MaskMarkers, may_lack_masks: bool, sizes: Mapping[int, int]) -> None:
         self.calls: dict[int, LayerSpec] = {}
         self.problems: list[str] = []
         self._masks = masks
         self._may_lack_masks = may_lack_masks
+        self._index_sizes = sizes
         self._states = RowStates(starting_parts([NUM_TOKENS]))
 
-    def mix(self, call: StateCall) -> Any:
+    def mix(self, call: ModuleCall) -> Any:
         return self._states.mix(call)
 
     def attend(
@@ -97,6 +102,7 @@ class _Recorder:
         sliding_window: int | None = None,
         softcap: float | None = None,
         s_aux: torch.Tensor | None = None,
+        indices: torch.Tensor | None = None,
         **kwargs: Any,
     ) -> torch.Tensor:
         index = getattr(module, "layer_idx", None)
@@ -115,7 +121,11 @@ class _Recorder:
                 sliding_window=self._window(index, attention_mask, sliding_window),
                 softcap=softcap,
                 has_sinks=s_aux is not None,
+                selects=indices is not None,
+                index_size=self._index_sizes.get(index, 0),
             )
+        if indices is None and index in self._index_sizes:
+            self.problems.append(f"layer {index} selects tokens, and attends to all")
         self._note_unusual(module, index, kwargs)
         self._check_positive(index, softcap, "soft cap")
         self._check_positive(index, scaling, "scale")
@@ -167,6 +177,17 @@ class _Recorder:
                 self.problems.append(
                     f"layer {index} gives attention a tensor {name!r}, whose meaning is not known"
                 )
+
+
+def _check_selection(model: Any, layers: Sequence[LayerSpec]) -> None:
+    """Refuse a model if a layer is to attend to selected tokens by its config, and attends to all."""
+    types = getattr(model.config.get_text_config(decoder=True), "layer_types", None) or ()
+    selecting = {layer.model_index for layer in layers if layer.selects}
+    if missing := [i for i, kind in enumerate(types) if kind in INDEXED and i not in selecting]:
+        raise refused(
+            model,
+            f"{name_layers(missing, len(types))} has {types[missing[0]]}, and does not say which tokens it selects",
+        )
 
 
 def _check_layers(

@@ -20,8 +20,9 @@ from torch import nn
 from llmfw.core.interfaces.state_storage import StateStorage
 
 from ..failure.refusal import refused, refusing
+from ..states.module_mixer import Part
 from ..states.row_states import RowStates, starting_parts
-from ..states.state_mixer import Part, StateCall
+from ..states.state_mixer import StateCall
 
 logger = logging.getLogger(__name__)
 

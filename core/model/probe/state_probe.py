@@ -17,8 +17,10 @@ from torch import nn
 from llmfw.core.interfaces.state_layer import StateLayer, StateSpec
 
 from ..failure.refusal import refused, refusing
+from ..states.module_code import names_in
+from ..states.module_mixer import CACHE_NAMES, ModuleCall, RunningStep
 from ..states.row_states import starting_parts
-from ..states.state_mixer import CACHE_NAMES, RunningStep, StateCall, StateMixer
+from ..states.state_mixer import StateCall, StateMixer
 from ..trial.packed import Packed, run_packed
 from .state_check import LENGTHS, check_pieces
 
@@ -42,7 +44,7 @@ def find_states(model: nn.Module, vocab_size: int) -> list[StateLayer]:
         ModelError: a layer's states cannot be served; the message gives the reason.
     """
     running = RunningStep()
-    found = [module for module in model.modules() if STATE_METHODS & _names_in(module)]
+    found = [module for module in model.modules() if STATE_METHODS & names_in(module)]
     if not found:
         return []
     mixers = [_install(model, module, running, index) for index, module in enumerate(found)]
@@ -78,12 +80,6 @@ def take_pieces(model: nn.Module) -> bool:
     return all(each.takes_pieces for each in replaced if isinstance(each, StateMixer))
 
 
-def _names_in(module: nn.Module) -> set[str]:
-    """Return the names that the code of a module's own class uses."""
-    functions = (inspect.unwrap(each) for each in vars(type(module)).values() if inspect.isfunction(each))
-    return {name for function in functions for name in function.__code__.co_names}
-
-
 def _install(model: nn.Module, module: nn.Module, running: RunningStep, index: int) -> StateMixer:
     parameters = inspect.signature(module.forward).parameters
     name = next((name for name in CACHE_NAMES if name in parameters), None)
@@ -104,7 +100,9 @@ class _Recorder(Packed):
         super().__init__(LENGTHS)
         self.calls: dict[int, StateCall] = {}
 
-    def mix(self, call: StateCall) -> Any:
+    def mix(self, call: ModuleCall) -> Any:
+        if not isinstance(call, StateCall):
+            return super().mix(call)
         outputs = []
         for part in starting_parts(LENGTHS):
             output, states = call.run(part, None)

@@ -17,7 +17,8 @@ from llmfw.core.base.step import NO_COPIES, Ints, StateCopies
 from llmfw.core.interfaces.forward_batch import ForwardBatch
 from llmfw.core.interfaces.state_storage import Slots, StateStorage
 
-from .state_mixer import Part, StateCall
+from .module_mixer import ModuleCall, Part
+from .state_mixer import StateCall
 
 
 class RowStates:
@@ -32,13 +33,14 @@ class RowStates:
         self._parts = parts
         self._storage = storage
 
-    def mix(self, call: StateCall) -> Any:
+    def mix(self, call: ModuleCall) -> Any:
         """Return the module's output for the whole row."""
         return call.join([(part, self._run(call, part)) for part in self._parts])
 
-    def _run(self, call: StateCall, part: Part) -> Any:
+    def _run(self, call: ModuleCall, part: Part) -> Any:
         if self._storage is None or part.slots is None:
             return call.run(part, None)[0]
+        assert isinstance(call, StateCall), "other modules' calls are for steps that keep nothing"
         index = call.mixer.layer.index
         before = self._storage.take(index, part.slots) if part.continues else None
         output, after = call.run(part, before)

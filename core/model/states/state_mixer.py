@@ -1,52 +1,21 @@
-"""Calls the modules that keep states, one part of the packed row at a time.
-
-A module that keeps a state takes sequences of equal length, [N, T, hidden], and transformers' cache.
-llmfw's rows are [1, total, hidden], with sequences of any lengths. `StateMixer` takes the place of such a
-module's `forward`. It passes each call to the running step, which knows the sequences' bounds, and the step
-runs it part by part (see `row_states`).
-"""
+"""Calls the modules that keep states, one part of the packed row at a time (see `module_mixer`, `row_states`)."""
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import nn
 
 from llmfw.core.interfaces.state_layer import StateKey, StateLayer
-from llmfw.core.interfaces.state_storage import Slots, States
+from llmfw.core.interfaces.state_storage import States
 
+from .module_mixer import ModuleCall, ModuleMixer, Part, RunningStep
 from .state_cache import StateCache
 
-CACHE_NAMES = ("cache_params", "past_key_values", "past_key_value")
-"""Names of the parameter by which transformers' modules take the cache."""
 
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """Sequences of equal length in the packed row, which are computed together.
-
-    Attributes:
-        tokens: places of the sequences' tokens in the row, sequence after sequence: [N * T], or a slice.
-        num_sequences: number of sequences N.
-        num_tokens: number of tokens T of each sequence.
-        slots: slot of each sequence's states; None: the states are not kept.
-        continues: whether the sequences have states; if not, they start.
-        copied_to: second slot to which the state after the part is copied; only for a single sequence.
-    """
-
-    tokens: slice | torch.Tensor
-    num_sequences: int
-    num_tokens: int
-    slots: Slots | None = None
-    continues: bool = False
-    copied_to: Slots | None = None
-
-
-class StateCall:
+class StateCall(ModuleCall):
     """One call of a module that keeps states, for the whole packed row.
 
     Args:
@@ -55,9 +24,8 @@ class StateCall:
     """
 
     def __init__(self, mixer: StateMixer, arguments: Mapping[str, Any]) -> None:
+        super().__init__(mixer, arguments)
         self.mixer = mixer
-        self.arguments = arguments
-        self.total = next(iter(arguments.values())).shape[1]
 
     def run(self, part: Part, states: States | None) -> tuple[Any, dict[StateKey, torch.Tensor]]:
         """Return the module's output for one part, and the states after it.
@@ -68,9 +36,7 @@ class StateCall:
         if states is not None and part.num_tokens > 1 and not self.mixer.takes_pieces:
             return self._run_singly(part, states)
         cache = StateCache(states)
-        given = {name: self._cut(name, value, part) for name, value in self.arguments.items()}
-        kwargs = given.pop(self.mixer.kwargs_name, None) or {}
-        output = self.mixer.original(**given | kwargs | {self.mixer.cache_name: cache})
+        output = self.call_module(part, **{self.mixer.cache_name: cache})
         return output, cache.states()
 
     def _run_singly(self, part: Part, states: States) -> tuple[Any, dict[StateKey, torch.Tensor]]:
@@ -84,70 +50,8 @@ class StateCall:
             outputs.append(output)
         return _concatenated(outputs), after
 
-    def _cut(self, name: str, value: Any, part: Part) -> Any:
-        """Return the slice of an argument for a part of the row."""
-        if isinstance(value, tuple):
-            return tuple(self._cut(name, each, part) for each in value)
-        if isinstance(value, dict):
-            return {key: self._cut(key, each, part) for key, each in value.items()}
-        if "mask" in name:  # sequences are not padded
-            return None
-        if not isinstance(value, torch.Tensor) or value.shape[:2] != (1, self.total):
-            return value
-        return value[0, part.tokens].view(part.num_sequences, part.num_tokens, *value.shape[2:])
 
-    def join(self, parts: list[tuple[Part, Any]]) -> Any:
-        """Return the module's output for the whole row from its outputs for parts.
-
-        Tensors that are not rows of tokens become None.
-        """
-        part, first = parts[0]
-        if isinstance(first, tuple):
-            return tuple(self.join([(each, out[i]) for each, out in parts]) for i in range(len(first)))
-        if not isinstance(first, torch.Tensor):
-            return first
-        if any(out.shape[:2] != (each.num_sequences, each.num_tokens) for each, out in parts):
-            return None
-        if len(parts) == 1 and isinstance(part.tokens, slice):
-            return first.reshape(1, self.total, *first.shape[2:])
-        row = first.new_empty((1, self.total, *first.shape[2:]))
-        for each, output in parts:
-            row[0, each.tokens] = output.reshape(-1, *output.shape[2:])
-        return row
-
-
-def _concatenated(outputs: list[Any]) -> Any:
-    """Return a module's output for a sequence from its outputs for each token."""
-    first = outputs[0]
-    if isinstance(first, tuple):
-        return tuple(_concatenated([output[i] for output in outputs]) for i in range(len(first)))
-    is_row = isinstance(first, torch.Tensor) and first.shape[:2] == (1, 1)
-    return torch.cat(outputs, dim=1) if is_row else None
-
-
-class RunningStep:
-    """The step that a model runs at this moment: the `llmfw_step` of the call.
-
-    Attributes:
-        step: the step; None: the model does not run, or was called without one.
-    """
-
-    def __init__(self) -> None:
-        self.step: Any = None
-
-    def follow(self, model: nn.Module) -> None:
-        """Keep `step` up to date, by hooks of the model."""
-        model.register_forward_pre_hook(self._begin, with_kwargs=True)
-        model.register_forward_hook(self._end, always_call=True)
-
-    def _begin(self, module: nn.Module, args: object, kwargs: dict[str, Any]) -> None:
-        self.step = kwargs.get("llmfw_step")
-
-    def _end(self, module: nn.Module, args: object, output: object) -> None:
-        self.step = None
-
-
-class StateMixer:
+class StateMixer(ModuleMixer):
     """Replacement of the `forward` of a module that keeps states.
 
     Args:
@@ -157,24 +61,29 @@ class StateMixer:
 
     Attributes:
         layer: description of the states; without states until the model has been probed.
-        original: the module's own `forward`.
         takes_pieces: whether the module continues from a state with several tokens at once. If not, the
             module gets the tokens one by one, because transformers' Mamba 1 modules ignore the state
             otherwise.
     """
 
     def __init__(self, module: nn.Module, cache_name: str, running: RunningStep, layer: StateLayer) -> None:
+        super().__init__(module, cache_name, running)
         self.layer = layer
         self.takes_pieces = True
-        self.cache_name = cache_name
-        self.original: Callable[..., Any] = module.forward
-        self._signature = inspect.signature(module.forward)
-        kinds = self._signature.parameters.values()
-        self.kwargs_name = next((p.name for p in kinds if p.kind is p.VAR_KEYWORD), "")
-        self._running = running
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Let the running step compute the module's output for the packed row."""
-        if self._running.step is None:
-            return self.original(*args, **kwargs)
-        return self._running.step.mix(StateCall(self, self._signature.bind(*args, **kwargs).arguments))
+    def make_call(self, arguments: Mapping[str, Any]) -> StateCall:
+        """Return a call of the module.
+
+        Args:
+            arguments: arguments of the call by name.
+        """
+        return StateCall(self, arguments)
+
+
+def _concatenated(outputs: list[Any]) -> Any:
+    """Return a module's output for a sequence from its outputs for each token."""
+    first = outputs[0]
+    if isinstance(first, tuple):
+        return tuple(_concatenated([output[i] for output in outputs]) for i in range(len(first)))
+    is_row = isinstance(first, torch.Tensor) and first.shape[:2] == (1, 1)
+    return torch.cat(outputs, dim=1) if is_row else None

@@ -10,8 +10,8 @@ from torch import nn
 from torch.nn import functional
 
 from ..attention.hf_attention import Step
+from ..states.module_mixer import ModuleCall
 from ..states.row_states import RowStates, starting_parts
-from ..states.state_mixer import StateCall
 
 NUM_TOKENS = 4
 
@@ -78,7 +78,7 @@ class Packed:
         parts = zip(*(tensor.split(self._lengths, dim=2) for tensor in (query, key, value)), strict=True)
         return torch.cat([attend_causally(q, k, v) for q, k, v in parts], dim=1)
 
-    def mix(self, call: StateCall) -> Any:
+    def mix(self, call: ModuleCall) -> Any:
         """Return the output of a module that keeps states, for sequences that start."""
         return RowStates(starting_parts(self._lengths)).mix(call)
 

@@ -16,7 +16,7 @@ from ...models.trial import LOOSE_TOLERANCES, TOLERANCE, try_config
 
 EQUAL = (
     *("llama", "mixtral", "qwen3", "gemma2", "gemma4_text", "phi3", "gpt_oss", "gpt2", "deepseek_v3"),
-    *("glm4_moe", "olmo3", "minimax_m2", "cohere2", "got_ocr2"),
+    *("deepseek_v32", "glm4_moe", "olmo3", "minimax_m2", "cohere2", "got_ocr2"),
 )
 ALIKE = (
     *("mistral", "ministral", "qwen2", "qwen2_moe", "qwen3_moe", "gemma", "gemma3_text", "phi", "phimoe"),
@@ -31,8 +31,8 @@ ALSO_MULTIMODAL = (
 )
 """Types that read images or sound besides text."""
 REFUSED = {
-    "deepseek_v32": "selected or compressed tokens",
     "cpmant": "do not call transformers' attention interface",
+    "deepseek_v4": "compressed tokens or blocks",
     # with transformers 5.17, its cache does not name the states: the probe finds no attention
     "recurrent_gemma": "keep a recurrent state or that of a convolution in a way|no ordinary attention in layers 0, 1, 3",
 }

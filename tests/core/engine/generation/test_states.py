@@ -32,6 +32,7 @@ FAMILIES = [
                 "bamba",
             ),
             *("jamba", "mamba", "falcon_mamba", "kimi_linear", "olmo_hybrid", "minimax", "zaya"),
+            *("zamba", "zamba2"),
         ]
     ),
 ]

@@ -11,7 +11,8 @@ import torch
 from llmfw.core.base.step import NO_COPIES, StateCopies
 from llmfw.core.interfaces.forward_batch import ForwardBatch
 from llmfw.core.model.states import row_states
-from llmfw.core.model.states.state_mixer import Part, StateCall
+from llmfw.core.model.states.module_mixer import Part
+from llmfw.core.model.states.state_mixer import StateCall
 
 
 def batch(starts: list[int], counts: list[int], rows: list[int] | None = None) -> ForwardBatch:
