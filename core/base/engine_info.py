@@ -123,6 +123,8 @@ class EngineInfo(msgspec.Struct, tag="ready", kw_only=True):
         adapters: adapters that were loaded at the start.
         max_adapters: number of adapters that fit into memory at once.
         reads_images: whether requests may have images.
+        media_processor: full name, "plugin/name", of the media processor that prepares the images; "" if the engine
+            reads no images.
     """
 
     model: str
@@ -150,6 +152,7 @@ class EngineInfo(msgspec.Struct, tag="ready", kw_only=True):
     adapters: tuple[AdapterInfo, ...] = ()
     max_adapters: int = 0
     reads_images: bool = False
+    media_processor: str = ""
 
 
 class EngineFailed(msgspec.Struct, tag="failed"):

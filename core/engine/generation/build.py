@@ -205,6 +205,7 @@ def _info(foundation: Foundation, built: BuiltExecutor, adapters: EngineAdapters
         adapters=tuple(adapters.list().adapters),
         max_adapters=0 if model.adapters is None else model.adapters.num_slots,
         reads_images=model.images is not None,
+        media_processor="" if model.images is None else model.images.processor,
     )
     logger.info(
         "max_total_num_tokens=%d, chunked_prefill_size=%d, max_prefill_tokens=%d, max_running_requests=%d, "
