@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
 ResultT = TypeVar("ResultT")
@@ -39,6 +39,35 @@ async def run_in_own_task(work: Coroutine[Any, Any, ResultT]) -> ResultT:
         if not task.cancelled() or (caller is not None and caller.cancelling()):
             raise
         raise self_cancelled() from error
+
+
+async def withdraw_self_cancel(work: Awaitable[ResultT], is_cancelled: Callable[[], bool]) -> ResultT:
+    """Await work in the caller's task, and return its result. The task goes on if code in it has cancelled it.
+
+    Args:
+        is_cancelled: whether llmfw has cancelled the task.
+
+    Raises:
+        SelfCancelledError: code in the task has cancelled the task.
+    """
+    task = asyncio.current_task()
+    assert task is not None
+    try:
+        try:
+            return await work
+        finally:
+            if task.cancelling() and not is_cancelled():
+                await asyncio.sleep(0)  # raises a cancellation that came after the last wait of `work`
+    except asyncio.CancelledError as error:
+        if is_cancelled():
+            raise
+        while task.cancelling():
+            task.uncancel()
+        raise self_cancelled() from error
+    finally:
+        # A cancelled task refers to its exception, and that to this frame. If the frame kept the task, all that the
+        # task's frames hold would live until the next garbage collection.
+        del task
 
 
 def self_cancelled() -> SelfCancelledError:

@@ -185,8 +185,7 @@ class Endpoints:
             if (failure := self.failure_of(model)) is not None:
                 # The error is a cause or a result of the engine's death.
                 raise EngineDeadError(failure) from error
-            log_unexpected(error, f"a batch line of {path}")
-            return Answer(status_of(error), msgspec.json.encode(body_of(error)), [])
+            return failed(path, error)
         return Answer(200, msgspec.json.encode(reply), ignored)
 
     async def _patiently(self, path: str, body: bytes) -> tuple[msgspec.Struct, list[str]]:
@@ -217,3 +216,9 @@ class Endpoints:
         body, ignored = decode_request(raw, self._responses.body_type)
         report_ignored(ignored, self._strict)
         return await self._responses.reply(await self._responses.prepare(body)), ignored
+
+
+def failed(path: str, error: Exception) -> Answer:
+    """Return the answer to a request body that an exception has ended. Logs exceptions that are unexpected."""
+    log_unexpected(error, f"a batch line of {path}")
+    return Answer(status_of(error), msgspec.json.encode(body_of(error)), [])

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Coroutine, Hashable
 from typing import Any
 
+from llmfw.api.background.tasks import self_cancelled
 from llmfw.api.background.window import Window
 
 ABORTED_AT_ONCE = 50  # tasks to cancel before yielding to the event loop
@@ -14,7 +15,7 @@ ABORTED_AT_ONCE = 50  # tasks to cancel before yielding to the event loop
 class Flight:
     """The lines of one job that are in flight.
 
-    `LineRun` creates a flight, sends lines, watches `failed`, and must call `abort` at the end.
+    `LineRun` creates a flight in the job's task, sends lines, watches `failed`, and must call `abort` at the end.
 
     Args:
         window: limit on the lines in flight of all jobs of the model.
@@ -31,7 +32,13 @@ class Flight:
         self._landed = asyncio.Event()
         self._landed.set()
         self._is_aborting = False
+        self._owner = asyncio.current_task()
         self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    @property
+    def is_ending(self) -> bool:
+        """Whether llmfw cancels the lines: by `abort`, or because all tasks of the process are cancelled."""
+        return self._is_aborting or (self._owner is not None and self._owner.cancelling() > 0)
 
     async def send(self, work: Coroutine[Any, Any, None]) -> None:
         """Start the task of a line once the window admits it."""
@@ -59,7 +66,7 @@ class Flight:
 
     async def abort(self) -> None:
         """Cancel all lines in flight, and wait until they have ended."""
-        self._is_aborting = True
+        self._is_aborting, self._owner = True, None  # the owner's frames may refer to this object
         for i, task in enumerate(list(self._tasks)):
             task.cancel()
             if i % ABORTED_AT_ONCE == ABORTED_AT_ONCE - 1:
@@ -83,8 +90,4 @@ class Flight:
         if not task.cancelled():
             return task.exception()
         # Without this error, the line would be missing in the results of a job that is called completed.
-        return (
-            None
-            if self._is_aborting
-            else RuntimeError("the task of a line was cancelled, which llmfw never does")
-        )
+        return None if self.is_ending else self_cancelled()

@@ -10,11 +10,13 @@ from typing import Any
 
 from msgspec import Raw
 
+from llmfw.api.background.tasks import SelfCancelledError, withdraw_self_cancel
 from llmfw.api.text.terms import key_name
 from llmfw.core.base.errors import CrashingRequestError, EngineDeadError
 from llmfw.core.interfaces.batch_store import BatchRecord, BatchResults, LineResult
 
 from .blame import suspects
+from .endpoints import Answer, failed
 from .flight import Flight
 from .input_lines import LongLine, read_lines
 from .job_context import JobContext
@@ -127,16 +129,16 @@ class LineRun:
                         await self._buffer.healthy()
                         await self._context.tenants.ready(self._record.tenant)
                         if number not in guilty:
-                            await flight.send(self._answer(number, raw))
+                            await flight.send(self._answer(number, raw, flight))
                         elif not guilty[number]:
-                            await flight.send_alone(self._answer(number, raw))
+                            await flight.send_alone(self._answer(number, raw, flight))
                         else:
                             self._refuse(number, raw)
                         await asyncio.sleep(0)  # let this line's task start before the next line is sent
             await flight.wait_until_landed()
             await self._buffer.drain()
 
-    async def _answer(self, number: int, raw: bytes | LongLine) -> None:
+    async def _answer(self, number: int, raw: bytes | LongLine, flight: Flight) -> None:
         """Run one line and buffer its result."""
         assert isinstance(raw, bytes)  # it was validated
         line = decode_line(raw)
@@ -147,9 +149,7 @@ class LineRun:
             self._flying[number] = mark
             try:
                 self._check_adapters()
-                answer = await self._context.endpoints.answer(
-                    self._record.endpoint, bytes(line.body), self._record.model
-                )
+                answer = await self._reply(bytes(line.body), flight)
                 self._check_adapters()  # the adapter may have been replaced or unloaded meanwhile
             except CrashingRequestError:
                 self._refuse(number, raw)
@@ -160,6 +160,15 @@ class LineRun:
             finally:
                 del self._flying[number]
         self._buffer.add(LineResult(number, answer.status >= 400, answered(line.custom_id, answer)))
+
+    async def _reply(self, body: bytes, flight: Flight) -> Answer:
+        """Answer a line's body; with an error if a plugin's code has cancelled the line's task."""
+        endpoints, path = self._context.endpoints, self._record.endpoint
+        work = endpoints.answer(path, body, self._record.model)
+        try:
+            return await withdraw_self_cancel(work, lambda: flight.is_ending)
+        except SelfCancelledError as error:
+            return failed(path, error)
 
     def _check_adapters(self) -> None:
         endpoints, record = self._context.endpoints, self._record

@@ -129,8 +129,10 @@ async def start_engine(
 
 
 def image_prompts_of(info: EngineInfo, registry: Registry) -> ImagePrompts | None:
-    """Return the image processor for the model; None if the engine accepts only text."""
-    return ImagePrompter(media_processor_entry(registry), info.model) if info.reads_images else None
+    """Return the image processor that the engine has chosen for the model; None if the engine accepts only text."""
+    if not info.reads_images:
+        return None
+    return ImagePrompter(media_processor_entry(registry, info.media_processor), info.model)
 
 
 def with_grammar_checker(

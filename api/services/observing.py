@@ -26,7 +26,7 @@ async def observing(config: ServerConfig, registry: Registry) -> AsyncIterator[O
         ConfigError: an observer is unknown or cannot work; or an option is wrong, or is for an observer that
             is not chosen.
     """
-    observers = Observers()
+    observers = Observers(registry.request_fields())
     try:
         for thread in _threads(config, registry):
             observers.add(thread)
@@ -41,7 +41,11 @@ def observed(client: EngineClient, observers: Observers, model: str) -> EngineCl
     Args:
         model: name under which the model is served.
     """
-    return ObservedEngineClient(client, observers.report, model) if observers.threads else client
+    return (
+        ObservedEngineClient(client, observers.report, model, observers.declared)
+        if observers.threads
+        else client
+    )
 
 
 def _threads(config: ServerConfig, registry: Registry) -> Iterator[ObserverThread]:

@@ -125,6 +125,8 @@ class EngineInfo(msgspec.Struct, tag="ready", kw_only=True):
         reads_images: whether requests may have images.
         uncounted_token: id of a token that prompts may not have, and that ends an output, because the model does not count
             on at it; None: there is none.
+        media_processor: full name, "plugin/name", of the media processor that prepares the images; "" if the engine
+            reads no images.
     """
 
     model: str
@@ -153,6 +155,7 @@ class EngineInfo(msgspec.Struct, tag="ready", kw_only=True):
     max_adapters: int = 0
     reads_images: bool = False
     uncounted_token: int | None = None
+    media_processor: str = ""
 
 
 class EngineFailed(msgspec.Struct, tag="failed"):

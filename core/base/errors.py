@@ -205,6 +205,10 @@ class ComponentFailedError(LLMFWError):
     """
 
 
+class UndeclaredFieldError(LLMFWError):
+    """A component asks for a request field that no plugin registers, probably a misspelt one."""
+
+
 class EngineError(LLMFWError):
     """The engine failed while it worked on an accepted request."""
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator, Callable
-from typing import Self
+from collections.abc import AsyncGenerator, Callable, Collection
+from typing import Any, Self
 
 from llmfw.core.base.described import message_of
 from llmfw.core.base.request import EmbedRequest, FinishReason, Request, TokenEvent
+from llmfw.core.interfaces.declared_fields import DeclaredFields
 from llmfw.core.interfaces.observer import RequestEnded, RequestEvent, RequestFirstToken, RequestStarted
 
 from .client import EngineClient
@@ -25,12 +26,20 @@ class ObservedEngineClient(ForwardingEngineClient):
         client: the other client.
         report: called on the event loop with each event.
         model: name under which the model is served.
+        declared: names of the request fields that observers may ask for; None: any.
     """
 
-    def __init__(self, client: EngineClient, report: Report, model: str = "") -> None:
+    def __init__(
+        self,
+        client: EngineClient,
+        report: Report,
+        model: str = "",
+        declared: Collection[str] | None = None,
+    ) -> None:
         super().__init__(client)
         self._report = report
         self._model = model
+        self._declared = declared
         self._running: dict[str, _Watch] = {}
 
     def generate(self, request: Request) -> AsyncGenerator[TokenEvent, None]:
@@ -48,7 +57,7 @@ class ObservedEngineClient(ForwardingEngineClient):
             return vectors
 
     def _watch(self, request: Request | EmbedRequest) -> _Watch:
-        started = started_event(request, self._model, traceparent.get())
+        started = started_event(request, self._model, traceparent.get(), self._declared)
         return _Watch(started, self._report, self._running)
 
 
@@ -149,19 +158,25 @@ class _Watch:
         )
 
 
-def started_event(request: Request | EmbedRequest, model: str = "", parent: str = "") -> RequestStarted:
+def started_event(
+    request: Request | EmbedRequest,
+    model: str = "",
+    parent: str = "",
+    declared: Collection[str] | None = None,
+) -> RequestStarted:
     """Return the first event of a request.
 
     Args:
         model: name under which the model is served.
         parent: trace context that the client sent (`RequestStarted.traceparent`).
+        declared: as in `ObservedEngineClient`.
     """
     if isinstance(request, EmbedRequest):
-        task, priority, max_tokens = "embed", 0, None
+        task, priority, max_tokens, fields = "embed", 0, None, dict[str, Any]()
         prompt_tokens = sum(map(len, request.prompts))
     else:
         task, priority, max_tokens = "generate", request.priority, request.sampling.max_tokens
-        prompt_tokens = len(request.prompt)
+        prompt_tokens, fields = len(request.prompt), request.fields
     return RequestStarted(
         id=request.id,
         at=time.time(),
@@ -172,7 +187,7 @@ def started_event(request: Request | EmbedRequest, model: str = "", parent: str 
         deferrable=request.deferrable,
         prompt_tokens=prompt_tokens,
         max_tokens=max_tokens,
-        fields={} if isinstance(request, EmbedRequest) else request.fields,
+        fields=fields if declared is None else DeclaredFields(fields, declared),
         model=model,
         traceparent=parent,
         adapter="" if isinstance(request, EmbedRequest) else request.adapter,

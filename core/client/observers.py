@@ -7,7 +7,7 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Future
 from functools import partial
 from typing import TYPE_CHECKING
@@ -177,11 +177,16 @@ class Observers:
 
     Used on one event loop.
 
+    Args:
+        declared: names of the request fields that observers may ask for; None: any.
+
     Attributes:
         threads: the observers.
+        declared: the argument.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, declared: Collection[str] | None = None) -> None:
+        self.declared = declared
         self.threads: list[ObserverThread] = []
         self._events: list[RequestEvent] = []
         self._timer: asyncio.TimerHandle | None = None

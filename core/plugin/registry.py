@@ -292,6 +292,10 @@ class Registry:
         bare = [entry.name for entry in entries]
         return sorted(entry.name if bare.count(entry.name) == 1 else entry.full_name for entry in entries)
 
+    def request_fields(self) -> frozenset[str]:
+        """Return the names of all request fields, as bodies have them. Components may ask for these alone."""
+        return frozenset(entry.name for entry in self.entries("request_field"))
+
     def find(self, kind: str, name: str) -> Entry:
         """Return the entry of the component with this name, which is "name" or "plugin/name".
 

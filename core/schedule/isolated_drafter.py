@@ -5,11 +5,12 @@ A drafter comes from a plugin. If it raises, or drafts an invalid token, generat
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Sized
+from collections.abc import Collection, Sequence, Sized
 from itertools import islice
 from operator import index
 
 from llmfw.core.base.request import Request
+from llmfw.core.interfaces.declared_fields import DeclaredFields
 from llmfw.core.interfaces.drafter import DraftedRequest, Drafter, SequenceDrafter
 from llmfw.core.plugin.asking import Asked, WrongAnswerError
 from llmfw.core.plugin.calls import ComponentCalls
@@ -23,13 +24,20 @@ class IsolatedDrafter:
         vocab_size: size of the vocabulary; valid tokens are 0 to `vocab_size` - 1.
         who: description of the drafter for the log: name, plugin, package and version.
         calls: record of the component's calls; None: calls are not recorded.
+        declared: names of the request fields that the drafter may ask for; None: any.
     """
 
     def __init__(
-        self, drafter: Drafter, vocab_size: int, who: str = "under test", calls: ComponentCalls | None = None
+        self,
+        drafter: Drafter,
+        vocab_size: int,
+        who: str = "under test",
+        calls: ComponentCalls | None = None,
+        declared: Collection[str] | None = None,
     ) -> None:
         self._drafter = drafter
         self._vocab_size = vocab_size
+        self._declared = declared
         self._asked = Asked(who, "Generation goes on without drafts", calls)
 
     @property
@@ -41,7 +49,7 @@ class IsolatedDrafter:
         """Return a drafter for the sequence of a request; None if the drafter has failed."""
 
         def ask() -> SequenceDrafter:
-            found = self._drafter.begin_for(_known_of(request))
+            found = self._drafter.begin_for(_known_of(request, self._declared))
             if not isinstance(found, SequenceDrafter):
                 raise WrongAnswerError(f"begin() returned a {type(found).__name__}, not a SequenceDrafter")
             return found
@@ -65,12 +73,12 @@ class IsolatedDrafter:
         return self._asked.answer(ask) or []
 
 
-def _known_of(request: Request) -> DraftedRequest:
+def _known_of(request: Request, declared: Collection[str] | None) -> DraftedRequest:
     return DraftedRequest(
         tenant=request.tenant,
         tenant_is_key=request.tenant_is_key,
         cache_salt=request.cache_salt,
-        fields=request.fields,
+        fields=request.fields if declared is None else DeclaredFields(request.fields, declared),
     )
 
 

@@ -10,7 +10,7 @@ limited.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from copy import copy, deepcopy
 from dataclasses import fields, replace
 from operator import index
@@ -21,7 +21,8 @@ from msgspec.structs import force_setattr
 
 from llmfw.core.base.request import Request
 from llmfw.core.base.setting_types import OptionValue
-from llmfw.core.interfaces.policy import Figures, Ordering, Places, Running, SchedulePolicy, Waiting
+from llmfw.core.interfaces.declared_fields import DeclaredFields, check_declared
+from llmfw.core.interfaces.policy import Figures, Floats, Ordering, Places, Running, SchedulePolicy, Waiting
 from llmfw.core.plugin.asking import Asked, WrongAnswerError
 from llmfw.core.plugin.calls import ComponentCalls
 from llmfw.core.plugin.choice import create
@@ -38,17 +39,24 @@ class IsolatedPolicy(SchedulePolicy):
         plugin: description of the plugin for the log: name, package and version.
         name: name by which the policy was chosen.
         calls: record of the component's calls; None: calls are not recorded.
+        declared: names of the request fields that the policy may ask for; None: any.
 
     Attributes:
         name: name by which the policy was chosen.
     """
 
     def __init__(
-        self, policy: SchedulePolicy, plugin: str, name: str, calls: ComponentCalls | None = None
+        self,
+        policy: SchedulePolicy,
+        plugin: str,
+        name: str,
+        calls: ComponentCalls | None = None,
+        declared: Collection[str] | None = None,
     ) -> None:
         super().__init__(SchedulePolicy.Options())
         self.name = name
         self._policy = policy
+        self._declared = declared
         self._asked = Asked(
             f"the scheduling policy {name!r} of plugin {plugin}",
             "First come, first served replaces it",
@@ -69,7 +77,7 @@ class IsolatedPolicy(SchedulePolicy):
         """Return the policy's order; if the policy has failed, the order of arrival."""
 
         def ask() -> Ordering:
-            return check_order(self._policy.order(_read_only(waiting), figures), len(waiting))
+            return check_order(self._policy.order(self._read_only(waiting), figures), len(waiting))
 
         return self._asked.answer(ask) or Ordering.by(waiting.arrival)
 
@@ -77,7 +85,7 @@ class IsolatedPolicy(SchedulePolicy):
         """Return the policy's order of retraction; if the policy has failed, the default order."""
 
         def ask() -> Places:
-            found = self._policy.retraction_order(_read_only(running), figures)
+            found = self._policy.retraction_order(self._read_only(running), figures)
             return check_places("retraction_order", found, len(running))
 
         places = self._asked.answer(ask)
@@ -87,11 +95,32 @@ class IsolatedPolicy(SchedulePolicy):
         """Return the indices of sequences to retract for a waiting one; empty if the policy has failed."""
 
         def ask() -> Places:
-            found = self._policy.give_way(_read_only(waiting), place, _read_only(running), figures)
+            found = self._policy.give_way(self._read_only(waiting), place, self._read_only(running), figures)
             return check_places("give_way", found, len(running), all_of_them=False)
 
         places = self._asked.answer(ask)
         return super().give_way(waiting, place, running, figures) if places is None else places
+
+    def _read_only(self, columns: ColumnsT) -> ColumnsT:
+        """Return the columns with read-only views of their arrays, copies of the requests and checked names of fields.
+
+        So a policy cannot change the originals; its changes to a copy have no effect.
+        """
+        whole, field = columns.request, columns.field
+        views: dict[str, Any] = {"request": lambda place: _copy(whole(place), self._declared)}
+        if (declared := self._declared) is not None:
+
+            def checked(name: str) -> Floats:
+                check_declared(name, declared)
+                return field(name)
+
+            views["field"] = checked
+        for each in fields(columns):
+            column = getattr(columns, each.name)
+            if isinstance(column, np.ndarray) and column.flags.writeable:
+                views[each.name] = column.view()
+                views[each.name].flags.writeable = False
+        return replace(columns, **views)
 
 
 def load_policy(registry: Registry, name: str, options: Mapping[str, OptionValue]) -> IsolatedPolicy:
@@ -109,7 +138,10 @@ def load_policy(registry: Registry, name: str, options: Mapping[str, OptionValue
     created = create(registry, "policy", name, options)
     entry = created.entry
     package = f"{entry.distribution} {entry.version}"
-    return IsolatedPolicy(created.component, f"{entry.plugin!r} ({package})", name, registry.ledger.of(entry))
+    return IsolatedPolicy(
+        *(created.component, f"{entry.plugin!r} ({package})", name, registry.ledger.of(entry)),
+        declared=registry.request_fields(),
+    )
 
 
 def check_order(found: object, num_waiting: int) -> Ordering:
@@ -164,27 +196,18 @@ def _kind(found: object) -> str:
     )
 
 
-def _read_only(columns: ColumnsT) -> ColumnsT:
-    """Return the columns with read-only views of their arrays and copies of the requests.
+def _copy(request: Request, declared: Collection[str] | None) -> Request:
+    """Return a copy of a request that shares only the prompt; the engine uses its own array of the prompt.
 
-    So a policy cannot change the originals; its changes to a copy have no effect.
+    Args:
+        declared: as in `IsolatedPolicy`.
     """
-    whole = columns.request
-    views: dict[str, Any] = {"request": lambda place: _copy(whole(place))}
-    for each in fields(columns):
-        column = getattr(columns, each.name)
-        if isinstance(column, np.ndarray) and column.flags.writeable:
-            views[each.name] = column.view()
-            views[each.name].flags.writeable = False
-    return replace(columns, **views)
-
-
-def _copy(request: Request) -> Request:
-    """Return a copy of a request that shares only the prompt; the engine uses its own array of the prompt."""
     sampling = copy(request.sampling)
     force_setattr(sampling, "logit_bias", dict(sampling.logit_bias))
     copied = copy(request)
     force_setattr(copied, "sampling", sampling)
-    if request.fields:
+    if declared is not None:
+        force_setattr(copied, "fields", DeclaredFields(deepcopy(request.fields), declared))
+    elif request.fields:
         force_setattr(copied, "fields", deepcopy(request.fields))
     return copied

@@ -184,7 +184,9 @@ def build_speculation(
         return None
     max_tokens = max_batch_tokens(config, device)
     calls = registry.ledger.of(chosen.entry)
-    drafter = IsolatedDrafter(chosen.component, vocab_size, str(chosen.entry), calls)
+    drafter = IsolatedDrafter(
+        chosen.component, vocab_size, str(chosen.entry), calls, registry.request_fields()
+    )
     return Speculation(drafter, max_draft=config.draft_tokens, max_tokens=max_tokens)
 
 

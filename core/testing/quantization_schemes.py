@@ -19,8 +19,8 @@ from llmfw.core.model.quantization.quantize import planned_size, quantize
 from llmfw.core.plugin.registry import Entry
 
 from .module_pass_models import build_model, logits_of
+from .resources import anonymous_bytes
 from .tensors import TensorTests
-from .weight_loaders import anonymous_bytes
 
 SHAPES = ((64, 64), (1, 96), (33, 50), (130, 48), (48, 7), (256, 320))
 """Sizes of weights: [out_features, in_features]. Not all are multiples of anything."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ctypes
 import os
 import time
 import tracemalloc
@@ -81,3 +82,33 @@ def num_mapped_files(folder: Path) -> int:
     with contextlib.suppress(OSError):
         return sum(f"{folder}/" in line for line in Path("/proc/self/maps").read_text().splitlines())
     return 0
+
+
+def bytes_read() -> int:
+    """Return the bytes that this process has read from files; 0 if the system does not count them."""
+    return _number("/proc/self/io", "rchar:")
+
+
+def anonymous_bytes() -> int:
+    """Return the memory of this process that maps no files, in bytes; 0 if the system does not report it.
+
+    Does not count freed memory. The C library keeps freed memory for later, and could hide a loader that
+    keeps tensors.
+    """
+    with contextlib.suppress(AttributeError, OSError):  # other C libraries do not have it
+        ctypes.CDLL(None).malloc_trim(0)
+    return _number("/proc/self/status", "RssAnon:") * 1024
+
+
+def _number(file: str, label: str) -> int:
+    with contextlib.suppress(OSError):
+        for line in Path(file).read_text().splitlines():
+            if line.startswith(label):
+                return int(line.split()[1])
+    return 0
+
+
+def contents_of(folder: Path) -> dict[str, tuple[int, int]]:
+    """Return the size of each file of a folder, and when it was last changed."""
+    found = [path for path in sorted(folder.rglob("*")) if path.is_file()]
+    return {str(path.relative_to(folder)): (path.stat().st_size, path.stat().st_mtime_ns) for path in found}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import gc
 import math
 import os
@@ -25,8 +24,9 @@ from llmfw.core.plugin.calls import ComponentCalls
 from llmfw.core.plugin.registry import Entry
 
 from .declared import declared
+from .leading_names import renamed_files
 from .pickles import noting_pickle, times_read
-from .resources import num_mapped_files, num_open_files
+from .resources import anonymous_bytes, bytes_read, contents_of, num_mapped_files, num_open_files
 
 Tensors = Mapping[str, torch.Tensor]
 Save = Callable[[Path, Tensors], object]
@@ -71,9 +71,7 @@ class WeightLoaderTests:
         return declared(loader, "dtypes", DTYPES)
 
     @pytest.fixture
-    def saved(
-        self, save: Save, dtypes: Sequence[str], tmp_path: Path
-    ) -> tuple[Path, dict[str, torch.Tensor]]:
+    def saved(self, save: Save, dtypes: Sequence[str], tmp_path: Path) -> Any:
         """A folder with tensors of all shapes and dtypes, and the tensors."""
         tensors = example_tensors(dtypes)
         return saved_in(tmp_path / "model", save, tensors), tensors
@@ -250,6 +248,37 @@ class WeightLoaderTests:
                 check_refused(loader, options, copy, tensors)
                 shutil.rmtree(copy)
 
+    def test_names_that_lead_out_are_refused(
+        self, saved: Any, loader: type[WeightLoader], options: Any, tmp_path: Path
+    ) -> None:
+        """Holds for formats in which a file names another one, as an index names its shards."""
+        folder, tensors = saved
+        shutil.copytree(folder, tmp_path / "outside")
+        renamings = list(renamed_files(folder, ("../outside/", f"{tmp_path}/outside/", "x/../../outside/")))
+        if not renamings:
+            pytest.skip("no file of the format names another one")
+        for i, (file, text, named) in enumerate(renamings):
+            copy = tmp_path / f"model-{i}"
+            shutil.copytree(folder, copy)
+            (copy / file).write_bytes(text)
+            (copy / named).unlink()
+            (copy / "x").mkdir()
+            check_refused(loader, options, copy, tensors)
+
+    def test_linked_files_are_read(
+        self, saved: Any, loader: type[WeightLoader], options: Any, tmp_path: Path
+    ) -> None:
+        """All files of a model in a hub's cache are links to files outside of the model's folder."""
+        folder, tensors = saved
+        (tmp_path / "linked").mkdir()
+        for number, file in enumerate(sorted(folder.iterdir())):
+            shutil.move(file, tmp_path / f"blob-{number}")
+            (tmp_path / "linked" / file.name).symlink_to(Path("..") / f"blob-{number}")
+        assert recognizes(loader, guard_of(loader, tmp_path / "linked"))
+        with opened(loader, options, tmp_path / "linked") as weights:
+            check_all(weights, tensors, list(tensors))
+            assert all(file.is_file() for file in weights.files())
+
     def test_no_code_of_the_files_is_run(
         self, saved: Any, loader: type[WeightLoader], options: Any, tmp_path: Path
     ) -> None:
@@ -368,33 +397,3 @@ def same_bits(found: torch.Tensor, expected: torch.Tensor) -> bool:
         return False
     left, right = (each.contiguous().reshape(-1).view(torch.uint8) for each in (found, expected))
     return torch.equal(left, right)
-
-
-def bytes_read() -> int:
-    """Return the bytes that this process has read from files; 0 if the system does not count them."""
-    return _number("/proc/self/io", "rchar:")
-
-
-def contents_of(folder: Path) -> dict[str, tuple[int, int]]:
-    """Return the size of each file of a folder, and when it was last changed."""
-    found = [path for path in sorted(folder.rglob("*")) if path.is_file()]
-    return {str(path.relative_to(folder)): (path.stat().st_size, path.stat().st_mtime_ns) for path in found}
-
-
-def anonymous_bytes() -> int:
-    """Return the memory of this process that maps no files, in bytes; 0 if the system does not report it.
-
-    Does not count freed memory. The C library keeps freed memory for later, and could hide a loader that
-    keeps tensors.
-    """
-    with contextlib.suppress(AttributeError, OSError):  # other C libraries do not have it
-        ctypes.CDLL(None).malloc_trim(0)
-    return _number("/proc/self/status", "RssAnon:") * 1024
-
-
-def _number(file: str, label: str) -> int:
-    with contextlib.suppress(OSError):
-        for line in Path(file).read_text().splitlines():
-            if line.startswith(label):
-                return int(line.split()[1])
-    return 0

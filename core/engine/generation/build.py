@@ -206,6 +206,7 @@ def _info(foundation: Foundation, built: BuiltExecutor, adapters: EngineAdapters
         max_adapters=0 if model.adapters is None else model.adapters.num_slots,
         reads_images=model.images is not None,
         uncounted_token=model.uncounted_token,
+        media_processor="" if model.images is None else model.images.processor,
     )
     logger.info(
         "max_total_num_tokens=%d, chunked_prefill_size=%d, max_prefill_tokens=%d, max_running_requests=%d, "

@@ -64,11 +64,12 @@ def build_processors(
         ComponentError: a processor cannot be imported or built.
     """
     context = ModelContext(config, vocab_size, device)
-    found = []
+    found, declared = [], registry.request_fields()
     for entry in _chosen(config, registry):
         component: type[LogitsProcessor] = entry.load()
         built = entry.build(component, context, entry.build_options(config.options))
-        found.append(IsolatedProcessor(ChosenProcessor(entry, built), registry.ledger.of(entry)))
+        calls = registry.ledger.of(entry)
+        found.append(IsolatedProcessor(ChosenProcessor(entry, built), calls, declared))
     return found
 
 

@@ -11,8 +11,8 @@ from transformers.modeling_utils import PreTrainedModel
 from llmfw.core.base.config import EngineConfig
 from llmfw.core.base.errors import LLMFWError
 from llmfw.core.interfaces.media_processor import MediaProcessor
-from llmfw.core.plugin.media_choice import media_processor_entry
-from llmfw.core.plugin.registry import Registry
+from llmfw.core.plugin.media_choice import media_processor_entries
+from llmfw.core.plugin.registry import Entry, Registry
 
 from ..changes.text_part import num_bytes, split_off_others
 from ..config.model_kind import inputs_of
@@ -22,6 +22,9 @@ from .image_encoder import ImageEncoder
 from .image_trial import ImagesRefusedError, check_images
 
 logger = logging.getLogger(__name__)
+
+Parts = list[tuple[nn.Module, str, nn.Module]]
+"""Parts for inputs other than text: the module that had the part, its name there, and the part."""
 
 
 def take_images(
@@ -40,13 +43,9 @@ def take_images(
     parts = split_off_others(module, vocab_size)
     reason = _why_not(module, config, others)
     if not reason:
-        try:
-            return _checked(module, parts, config, registry, vocab_size)
-        except (ImagesRefusedError, LLMFWError) as error:
-            reason = first_line(error)
-        except Exception as error:
-            logger.debug("Images of %s cannot be served", config.model, exc_info=error)
-            reason = f"{type(error).__name__}: {first_line(error)}"
+        found, reason = _first_that_fits(module, parts, config, registry, vocab_size)
+        if found is not None:
+            return found
     logger.info(
         "%s also reads %s; llmfw serves its text alone (%s) and frees %s of other weights",
         *(
@@ -72,22 +71,44 @@ def _why_not(module: Any, config: EngineConfig, others: list[str]) -> str:
     return ""
 
 
-def _checked(
-    module: Any,
-    parts: list[tuple[nn.Module, str, nn.Module]],
-    config: EngineConfig,
-    registry: Registry,
-    vocab_size: int,
-) -> ImageEncoder:
-    """Return the encoder of a model's images, after a comparison with transformers.
+def _first_that_fits(
+    module: Any, parts: Parts, config: EngineConfig, registry: Registry, vocab_size: int
+) -> tuple[ImageEncoder | None, str]:
+    """Return the encoder of a model's images with the first media processor that fits, and "".
+
+    Tries the processors by descending rank. If none fits, returns None and the reason of each.
+    """
+    try:
+        entries, reasons = media_processor_entries(registry)
+    except LLMFWError as error:
+        return None, first_line(error)
+    for entry in entries:
+        try:
+            encoder = _checked(module, parts, config, entry, vocab_size)
+        except (ImagesRefusedError, LLMFWError) as error:
+            reason = first_line(error)
+        except Exception as error:
+            logger.debug("Images of %s cannot be served by %s", config.model, entry, exc_info=error)
+            reason = f"{type(error).__name__}: {first_line(error)}"
+        else:
+            if reasons:
+                logger.info(
+                    "%s prepares the images, because others cannot: %s", entry.spoken, "; ".join(reasons)
+                )
+            return encoder, ""
+        reasons.append(f"{entry.spoken}: {reason}" if len(entries) > 1 else reason)
+    return None, "; ".join(reasons)
+
+
+def _checked(module: Any, parts: Parts, config: EngineConfig, entry: Entry, vocab_size: int) -> ImageEncoder:
+    """Return the encoder of a model's images with a media processor, after a comparison with transformers.
 
     Raises:
         ImagesRefusedError: the images cannot be served.
         ConfigError, ModelError, ComponentError: the model's processor cannot be built.
     """
-    entry = media_processor_entry(registry)
     processor: MediaProcessor = entry.build(entry.load(), config.model)
-    encoder = ImageEncoder(module, parts, config.image_cache_mb << 20)
+    encoder = ImageEncoder(module, parts, config.image_cache_mb << 20, entry.full_name)
     for _, _, part in parts:
         _use_own_attention(part)
     check_images(module, encoder, processor, vocab_size)

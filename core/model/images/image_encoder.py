@@ -56,9 +56,10 @@ class ImageEncoder:
         model: transformers' model, in evaluation mode, without `parts` in its module tree.
         parts: the parts that read images, as `split_off_others` returns them.
         cache_bytes: memory in bytes for cached encoded images.
+        processor: full name of the media processor that prepares the images.
 
     Attributes:
-        cache_bytes: the constructor's argument.
+        cache_bytes, processor: the constructor's arguments.
         seconds: seconds that the device took to encode the images of requests.
         looks_ahead: whether the tokens of an image attend to each other in both directions. The trial of the
             model's images sets it.
@@ -68,9 +69,14 @@ class ImageEncoder:
     """
 
     def __init__(
-        self, model: Any, parts: Sequence[tuple[nn.Module, str, nn.Module]], cache_bytes: int
+        self,
+        model: Any,
+        parts: Sequence[tuple[nn.Module, str, nn.Module]],
+        cache_bytes: int,
+        processor: str = "",
     ) -> None:
         self.cache_bytes = cache_bytes
+        self.processor = processor
         self.seconds = Histogram.empty(CALL_BOUNDS)
         self.looks_ahead = False
         self._model = model

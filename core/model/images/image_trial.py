@@ -85,13 +85,14 @@ def _expected(model: Any, encoder: ImageEncoder, prompt: MediaPrompt) -> torch.T
     }
     masks = MaskMarkers()
     step = _Observed(masks, _ends(prompt.token_ids, prompt.spans))
-    with encoder.attached(), marking_masks(masks), torch.inference_mode():
-        output = model(input_ids=ids, **given, use_cache=False, llmfw_step=step)
+    try:
+        with encoder.attached(), marking_masks(masks), torch.inference_mode():
+            output = model(input_ids=ids, **given, use_cache=False, llmfw_step=step)
+    finally:
+        if hasattr(model.base_model, "rope_deltas"):
+            # this prompt's delta; transformers would add it to other prompts' positions
+            model.base_model.rope_deltas = None
     encoder.looks_ahead = step.looks_ahead
-    if hasattr(model.base_model, "rope_deltas"):
-        model.base_model.rope_deltas = (
-            None  # this prompt's delta; transformers would add it to other prompts' positions
-        )
     logits: torch.Tensor = output.logits[0].float()
     return logits
 

@@ -6,11 +6,14 @@ would return a different text. See `core.interfaces.logits_processor`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 import torch
 
+from llmfw.core.interfaces.declared_fields import DeclaredFields
 from llmfw.core.interfaces.logits_processor import LogitsProcessor, ProcessedRequest, ProcessedRows
 from llmfw.core.plugin.calls import ComponentCalls
 from llmfw.core.plugin.containment import raise_if_process_ends
@@ -34,17 +37,21 @@ class IsolatedProcessor:
     Args:
         chosen: the processor.
         calls: record of the component's calls.
+        declared: names of the request fields that the processor may ask for; None: any.
 
     Attributes:
         name: full name of the processor, "plugin/name".
         needs_tokens: whether it needs the prompt and the tokens generated so far.
     """
 
-    def __init__(self, chosen: ChosenProcessor, calls: ComponentCalls) -> None:
+    def __init__(
+        self, chosen: ChosenProcessor, calls: ComponentCalls, declared: Collection[str] | None = None
+    ) -> None:
         self.name = chosen.entry.full_name
         self.needs_tokens = bool(chosen.processor.needs_tokens)
         self._processor = chosen.processor
         self._calls = calls
+        self._declared = declared
 
     def begin(self, request: ProcessedRequest) -> Any:
         """Return the processor's state for a request; None if the request does not use the processor.
@@ -53,6 +60,9 @@ class IsolatedProcessor:
             RequestError: the request is invalid.
             ComponentFailedError: the processor failed.
         """
+        if self._declared is not None:
+            fields = DeclaredFields(request.fields, self._declared)
+            request = replace(request, fields=MappingProxyType(fields))  # so that no processor changes it
         return self._calls.call(self._processor.begin, request)
 
     def process(self, logits: torch.Tensor, rows: ProcessedRows) -> torch.Tensor:

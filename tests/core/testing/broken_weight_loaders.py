@@ -225,6 +225,32 @@ class LeavesFilesMapped(Broken):
         return super().read(name)
 
 
+class FollowsNames(Broken):
+    """Reads whatever file the index names."""
+
+    def tensors(self) -> Any:
+        return [
+            (name, StoredTensor(each["dtype"], tuple(each["shape"]))) for name, each in self.index.items()
+        ]
+
+
+class RefusesRelativeNames(Broken):
+    """Takes a name that starts at the root for one of the folder."""
+
+    def tensors(self) -> Any:
+        for name, each in self.index.items():
+            if ".." in each["file"]:
+                raise ModelError(f"{each['file']} is not in the folder")
+            yield name, StoredTensor(each["dtype"], tuple(each["shape"]))
+
+
+class RefusesLinks(Broken):
+    def read(self, name: str) -> torch.Tensor:
+        if (self.folder / self.index[name]["file"]).is_symlink():
+            raise ModelError("a link is not read")
+        return super().read(name)
+
+
 class OfKind(WeightLoaderTests):
     kind: type[WeightLoader]
 

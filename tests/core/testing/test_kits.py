@@ -379,6 +379,9 @@ LOGITS_PROCESSORS = {
 }
 WEIGHT_LOADERS = {
     "LeavesALock": "test_the_folder_is_not_changed",
+    "FollowsNames": "test_names_that_lead_out_are_refused",
+    "RefusesRelativeNames": "test_names_that_lead_out_are_refused",
+    "RefusesLinks": "test_linked_files_are_read",
     "ListsFloat32": "test_numbers_are_read_bit_by_bit",
     "ReplacesNaN": "test_numbers_are_read_bit_by_bit",
     "CachesByName": "test_folders_are_not_confused",
