@@ -16,6 +16,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import BinaryIO
 
@@ -24,6 +25,7 @@ import msgspec
 
 from .load import Load, Outcome
 from .meter import Reading, readings
+from .visits import KINDS
 
 KV_TOKENS = 40_000
 """So few that the prefix cache is full, and evicts, before the warm-up has ended."""
@@ -140,8 +142,21 @@ class Recorder:
         self._file.flush()
 
 
-def soak(folder: Path, seconds: float, rate: float, seed: int, port: int, every_s: float = 30.0) -> int:
-    """Soak a server, and return the exit status with which it ends."""
+def soak(
+    folder: Path,
+    seconds: float,
+    rate: float,
+    seed: int,
+    port: int,
+    every_s: float = 30.0,
+    kinds: Sequence[str] = (),
+) -> int:
+    """Soak a server, and return the exit status with which it ends.
+
+    Args:
+        every_s: between two samples.
+        kinds: of visits; empty for all.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     server = SoakedServer(folder, port)
     try:
@@ -151,7 +166,7 @@ def soak(folder: Path, seconds: float, rate: float, seed: int, port: int, every_
             (folder / "samples.jsonl").open("wb") as samples,
             (folder / "visits.jsonl").open("wb") as visits,
             httpx.Client(base_url=server.url, headers=key, trust_env=False, timeout=60) as scraper,
-            Load(server.url, [server.keys[name] for name in TENANTS], rate, seed, Recorder(visits)),
+            Load(server.url, [server.keys[name] for name in TENANTS], rate, seed, Recorder(visits), kinds),
         ):
             write, began = Recorder(samples), time.monotonic()
             next_sample = 0.0
@@ -174,10 +189,12 @@ def main() -> None:
     parser.add_argument("--hours", type=float, default=2.0)
     parser.add_argument("--rate", type=float, default=2.0, help="visits in a second")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--every", type=float, default=30.0, help="seconds between two samples")
+    parser.add_argument("--kinds", nargs="*", choices=KINDS, default=(), help="of visits; all without it")
     parser.add_argument("--port", type=int, default=30900)
     args = parser.parse_args()
     os.environ.setdefault("OMP_NUM_THREADS", "1")
-    sys.exit(soak(args.folder, args.hours * 3600, args.rate, args.seed, args.port))
+    sys.exit(soak(args.folder, args.hours * 3600, args.rate, args.seed, args.port, args.every, args.kinds))
 
 
 if __name__ == "__main__":
