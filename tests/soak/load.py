@@ -6,9 +6,12 @@ Knows nothing of what a visit asks.
 from __future__ import annotations
 
 import asyncio
+import gc
 import random
+import ssl
 import threading
 import time
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Self
@@ -46,8 +49,13 @@ class Load(threading.Thread):
         keys: of the tenants, who take turns at random; empty for a server without keys.
         rate: visits in a second. The times between them are exponential.
         seed: gives the times, the kinds and the content.
-        kinds: the visits' names; empty for all.
         report: is told of each visit's end, in this thread.
+        kinds: the visits' names; empty for all.
+        verify: as of `httpx.Client`: whom a server with HTTPS must be certified by.
+
+    Attributes:
+        keys: as above; another list takes effect with the next visit.
+        began: when it began, on the clock of `time.monotonic`.
     """
 
     def __init__(
@@ -58,13 +66,15 @@ class Load(threading.Thread):
         seed: int,
         report: Callable[[Outcome], None],
         kinds: Sequence[str] = (),
+        verify: ssl.SSLContext | bool = True,
     ) -> None:
         super().__init__(daemon=True)
-        self._url, self._keys, self._rate, self._seed = url, keys, rate, seed
+        self.keys = keys
+        self._url, self._rate, self._seed, self._verify = url, rate, seed, verify
         self._kinds: Mapping[str, int] = {name: KINDS[name][0] for name in kinds or KINDS}
         self._report = report
         self._ending = threading.Event()
-        self._began = 0.0
+        self.began = time.monotonic()
 
     def __enter__(self) -> Self:
         self.start()
@@ -76,6 +86,9 @@ class Load(threading.Thread):
         """Begin no visit any more, and wait for the end of those that have begun."""
         self._ending.set()
         self.join()
+        with warnings.catch_warnings():  # httpx leaves some of the connections that were cut unclosed
+            warnings.simplefilter("ignore", ResourceWarning)
+            gc.collect()
 
     def run(self) -> None:
         asyncio.run(self._run())
@@ -83,9 +96,11 @@ class Load(threading.Thread):
     async def _run(self) -> None:
         times = random.Random(self._seed)
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=20)
-        self._began = due = time.monotonic()
+        due = self.began
         async with (
-            httpx.AsyncClient(base_url=self._url, trust_env=False, timeout=TIMEOUT_S, limits=limits) as http,
+            httpx.AsyncClient(
+                base_url=self._url, verify=self._verify, trust_env=False, timeout=TIMEOUT_S, limits=limits
+            ) as http,
             asyncio.TaskGroup() as visits,
         ):
             number = 0
@@ -99,7 +114,7 @@ class Load(threading.Thread):
 
     async def _visit(self, http: httpx.AsyncClient, draw: random.Random, due: float) -> None:
         [kind] = draw.choices(list(self._kinds), list(self._kinds.values()))
-        headers = {"authorization": f"Bearer {draw.choice(self._keys)}"} if self._keys else {}
+        headers = {"authorization": f"Bearer {draw.choice(self.keys)}"} if self.keys else {}
         visit, error = Visit(http, headers, draw), ""
         try:
             await KINDS[kind][1](visit)
@@ -107,4 +122,4 @@ class Load(threading.Thread):
             error = f"{type(failure).__name__}: {failure}"
         total_s = time.monotonic() - due
         first_s = visit.first_at - due if visit.first_at else None
-        self._report(Outcome(due - self._began, kind, first_s, total_s, error))
+        self._report(Outcome(due - self.began, kind, first_s, total_s, error))

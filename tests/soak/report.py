@@ -181,7 +181,7 @@ def main() -> None:
     )
     parser.add_argument("folder", type=Path)
     parser.add_argument(
-        "--warm-up", type=float, default=720.0, help="seconds that are left out at the beginning"
+        "--warm-up", type=float, default=2100.0, help="seconds that are left out at the beginning"
     )
     parser.add_argument(
         "--part", type=float, default=600.0, help="seconds of a row of the table of latencies"
