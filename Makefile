@@ -13,7 +13,7 @@ BIN = $(VENV)/bin
 PIP = $(BIN)/python -m pip --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test test-all test-light test-oldest attack examples mutants soak lint types docs surface site model-table size bench peers bench-peers \
+.PHONY: help serve test test-all test-light test-oldest attack examples mutants soak soak-server lint types docs surface site model-table size bench peers bench-peers \
 	simulate-bench gpu gpu-wheels python
 
 help:  ## list these targets
@@ -77,6 +77,13 @@ mutants: $(VENV)/installed-dev  ## plant mistakes in bundled components, and cou
 
 soak: $(VENV)/installed-dev  ## a million random operations on the scheduler; takes about ten minutes
 	LLMFW_TEST_OPERATIONS=1000000 $(BIN)/pytest $(UNLIMITED) tests/core/schedule/test_everything.py
+
+SOAK_FOLDER ?= build/soak
+SOAK_HOURS ?= 2
+
+soak-server: $(VENV)/installed-dev  ## two hours of mixed requests, in which no memory and no descriptor may be lost
+	nice $(BIN)/python -m tests.soak.run $(SOAK_FOLDER) --hours $(SOAK_HOURS) $(ARGS)
+	$(BIN)/python -m tests.soak.report $(SOAK_FOLDER)
 
 lint: $(VENV)/installed-dev  ## ruff: rules and formatting
 	$(BIN)/ruff check

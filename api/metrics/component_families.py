@@ -68,3 +68,11 @@ def _stores(uses: Sequence[ComponentUse]) -> Iterator[Metric]:
             assert use.latency is not None
             add_histogram(family, (use.kind, use.name), use.latency)
         yield family
+        refused = CounterMetricFamily(
+            "llmfw_store_failures_total",
+            "Calls of a store that failed and changed nothing, for example because its disk is full.",
+            labels=("kind", "name"),
+        )
+        for use in stores:
+            refused.add_metric((use.kind, use.name), use.refused)
+        yield refused

@@ -19,6 +19,7 @@ class ComponentUse(msgspec.Struct, array_like=True, frozen=True):
         failures: number of calls that raised an unexpected exception.
         dropped: number of events that an observer did not get.
         latency: durations of the calls of a store; None for other components.
+        refused: number of calls that a store ended with a `StorageError`, for example because its disk is full.
     """
 
     kind: str
@@ -29,6 +30,7 @@ class ComponentUse(msgspec.Struct, array_like=True, frozen=True):
     failures: int
     dropped: int = 0
     latency: Histogram | None = None
+    refused: int = 0
 
 
 class StepSeconds(msgspec.Struct, array_like=True):

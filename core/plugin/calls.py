@@ -102,6 +102,7 @@ class ComponentCalls:
         count, failures: number of calls, and of failed calls.
         dropped: number of events that an observer did not get.
         latency: durations of the calls, of a store; None for other components, which may be called for each token.
+        refused: number of calls that a store ended with a `StorageError`.
     """
 
     __slots__ = (
@@ -113,6 +114,7 @@ class ComponentCalls:
         "entry",
         "failures",
         "latency",
+        "refused",
         "seconds",
     )
 
@@ -122,6 +124,7 @@ class ComponentCalls:
         self.count = 0
         self.failures = 0
         self.dropped = 0
+        self.refused = 0
         self.latency = Histogram.empty(CALL_BOUNDS) if entry.kind in STORES else None
         self._next_warning = 0.0
         self._thread = 0  # thread in a synchronous call; the last one if several are
@@ -286,6 +289,7 @@ class ComponentCalls:
             self.failures,
             self.dropped,
             self.latency,
+            self.refused,
         )
 
     @contextlib.contextmanager
@@ -303,6 +307,7 @@ class ComponentCalls:
                 issubclass(type(error), KeyError) and where in _WITHOUT_ID
             )
             if is_meant and not _starting.get():
+                self.refused += issubclass(type(error), StorageError)
                 raise
             raise_if_task_ends(error, task)
             if caller is not None and error is caller.error and not is_meant:

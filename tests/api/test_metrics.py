@@ -134,13 +134,14 @@ def histogram(name: str, totals: list[int], seconds: float, /, **labels: str) ->
 
 
 @FORMATS
-def test_calls_of_stores_have_a_histogram(accept: str, parse: Parse) -> None:
+def test_calls_of_stores_have_a_histogram_and_failures(accept: str, parse: Parse) -> None:
     latency = Histogram((0.5,), [2, 1], 1.25)
-    found = samples(parse(scrape(accept, [ComponentUse("file_store", "s", "p", 1.25, 3, 0, 0, latency)])))
+    found = samples(parse(scrape(accept, [ComponentUse("file_store", "s", "p", 1.25, 3, 0, 0, latency, 2)])))
     labels = {"kind": "file_store", "name": "s"}
     assert found[of("llmfw_store_call_seconds_bucket", **labels, le="0.5")] == 2
     assert found[of("llmfw_store_call_seconds_bucket", **labels, le="+Inf")] == 3
     assert found[of("llmfw_store_call_seconds_sum", **labels)] == 1.25
+    assert found[of("llmfw_store_failures_total", **labels)] == 2
 
 
 def test_observers_hide_no_metric_of_the_server() -> None:

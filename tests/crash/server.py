@@ -11,6 +11,7 @@ import json
 import os
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import time
@@ -85,17 +86,24 @@ class ServerProcess:
             runs have written.
         options: further ones of the command line; of several --storage the last one counts.
         command: what is run; it must take the options of `llmfw serve`.
+        trust: for a server that speaks HTTPS: what its certificate is checked by.
     """
 
-    def __init__(self, folder: Path, *options: str, command: tuple[str, ...] = SERVE) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *options: str,
+        command: tuple[str, ...] = SERVE,
+        trust: ssl.SSLContext | None = None,
+    ) -> None:
         self.port = free_port()
-        self.url = f"http://127.0.0.1:{self.port}"
+        self.url = f"{'https' if trust else 'http'}://127.0.0.1:{self.port}"
         self.storage = folder / "storage"
         self.tmp = folder / "tmp"
         self.log = folder / "log"
         self.tmp.mkdir(parents=True)
         self._command = (*command, "--port", str(self.port), "--storage", str(self.storage), *options)
-        self._http = httpx.Client(trust_env=False, timeout=5)
+        self._http = httpx.Client(verify=trust or True, trust_env=False, timeout=5)
         self._popen: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:
@@ -203,7 +211,12 @@ class ServerProcess:
         wait_until(lambda: can_listen(self.port), END_TIMEOUT_S, "freeing the port")
 
 
-def echo_server(folder: Path, *options: str, command: tuple[str, ...] = SERVE_ECHO) -> ServerProcess:
+def echo_server(
+    folder: Path,
+    *options: str,
+    command: tuple[str, ...] = SERVE_ECHO,
+    trust: ssl.SSLContext | None = None,
+) -> ServerProcess:
     """Return a server of the model `echo`: it answers with the last message or the prompt, 10 ms a byte."""
     model = folder / "model"
     model.mkdir(parents=True)
@@ -211,4 +224,5 @@ def echo_server(folder: Path, *options: str, command: tuple[str, ...] = SERVE_EC
     template = model / "last_message.jinja"
     template.write_text(LAST_MESSAGE)
     named = ("--served-model-name", "echo", "--chat-template", str(template))
-    return ServerProcess(folder, str(model), "--load-format", "dummy", *named, *options, command=command)
+    given = (str(model), "--load-format", "dummy", *named, *options)
+    return ServerProcess(folder, *given, command=command, trust=trust)

@@ -92,6 +92,7 @@ def _merged_uses(uses: Iterable[ComponentUse]) -> list[ComponentUse]:
             failures=sum(use.failures for use in same),
             dropped=sum(use.dropped for use in same),
             latency=_latency(same),
+            refused=sum(use.refused for use in same),
         )
         for key, same in found.items()
     ]

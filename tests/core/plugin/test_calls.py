@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from llmfw.core.base.errors import ComponentFailedError, RequestError
+from llmfw.core.base.errors import ComponentFailedError, RequestError, StorageError, StorageFullError
 from llmfw.core.interfaces.batch_store import BatchResults, BatchStore
 from llmfw.core.interfaces.chat_template import ChatTemplate
 from llmfw.core.interfaces.file_store import FileStore
@@ -74,6 +74,19 @@ async def test_a_store_may_raise_key_error() -> None:
 
     with pytest.raises(KeyError):
         await ComponentCalls(FILES).wait(get, "file-1")
+
+
+async def test_what_a_store_refuses_is_counted() -> None:
+    async def get(raised: Exception) -> None:
+        raise raised
+
+    calls = ComponentCalls(FILES)
+    for error in (StorageFullError("no room"), StorageError("locked")):
+        with pytest.raises(type(error)):
+            await calls.wait(get, error)
+    with pytest.raises(KeyError):
+        await calls.wait(get, KeyError("file-1"))
+    assert (calls.use().refused, calls.use().failures) == (2, 0)
 
 
 def test_nested_calls_count_time_once() -> None:
