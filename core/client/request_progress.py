@@ -45,6 +45,7 @@ class RequestProgress:
     Attributes:
         continues: whether another engine can continue the request after the output that its reader has
             received. If not, the output starts over.
+        sent: the output that the reader has received. The caller extends it by the tokens of each event.
     """
 
     def __init__(
@@ -62,7 +63,7 @@ class RequestProgress:
             sampling = msgspec.structs.replace(request.sampling, seed=continuations.draw_seed())
             request = msgspec.structs.replace(request, sampling=sampling)
         self._request = request
-        self._sent = array("i")
+        self.sent = array("i")
 
     @property
     def rest(self) -> Request | EmbedRequest:
@@ -71,19 +72,14 @@ class RequestProgress:
         Raises:
             EngineDeadError: the request has output, and its adapter has been replaced or unloaded since.
         """
-        if not self._sent or isinstance(self._request, EmbedRequest):
+        if not (self.sent and self.continues) or isinstance(self._request, EmbedRequest):
             return self._request
         if self._adapter and self._digest_of(self._adapter) != self._digest:
             raise EngineDeadError(
                 f"the engine has ended, and the adapter {self._adapter!r:.100} of this request was replaced or unloaded meanwhile; "
                 "send the request again"
             )
-        return continued(self._request, self._sent)
-
-    def note(self, event: TokenEvent) -> None:
-        """Record an event that the reader gets."""
-        if self.continues:
-            self._sent.extend(event.token_ids)
+        return continued(self._request, self.sent)
 
     def interrupt(self) -> TokenEvent | None:
         """Record that the engine has ended after it had begun to answer.
