@@ -6,7 +6,7 @@ Plain ASGI middleware around the application. API keys are checked by `access.au
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from urllib.parse import urlsplit
 
 import msgspec
@@ -34,11 +34,11 @@ class AdminPaths:
         self._others = others
         self._admin = admin
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         """Handle one connection."""
         kind: str = scope["type"]
         is_admin = kind != "lifespan" and is_for_admins(scope["path"])
-        await (self._admin if is_admin else self._others)(scope, receive, send)
+        return (self._admin if is_admin else self._others)(scope, receive, send)
 
 
 class FromThisMachine:
@@ -68,13 +68,13 @@ class FromThisMachine:
 
 def is_for_admins(path: str) -> bool:
     """Return whether a path is for administrators. Empty segments are skipped, as in routing."""
-    parts = [part for part in path.split("/") if part]
-    return bool(parts) and (parts[0] in PREFIXES or tuple(parts[:2]) in PATHS)
+    first, _, rest = path.lstrip("/").partition("/")
+    return first in PREFIXES or (first, first_part(rest)) in PATHS
 
 
 def first_part(path: str) -> str:
     """Return a path's first segment. Empty segments are skipped, as in routing."""
-    return next((part for part in path.split("/") if part), "")
+    return path.lstrip("/").partition("/")[0]
 
 
 def _is_local(scope: Scope) -> bool:

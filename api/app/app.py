@@ -248,7 +248,7 @@ def _guarded(
     plugins = wrapped(checked, extensions.middleware, outside_checks=True)
     gated = Gate(TraceContext(plugins), controls.drain)
     whole = CancelledRequests(gated, [add_request_id, add_router_estimate, AccessLog(redact).note, http.note])
-    return RootPath(whole, config.root_path or "")
+    return RootPath(whole, config.root_path) if config.root_path else whole
 
 
 def _for_admins(app: ASGIApp, keys: Keyring, others: Authenticators | None) -> ASGIApp:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Awaitable
 from typing import Any, cast
 
 from litestar.types import ASGIApp, Message, Receive, Scope, Send
@@ -23,11 +24,14 @@ class HeadFollowsGet:
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         """Handle one connection."""
         if scope.get("method") != "HEAD":
-            await self._app(scope, receive, send)
-            return
+            return self._app(scope, receive, send)
+        return self._head(scope, receive, send)
+
+    async def _head(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer by the application's own reply, or by GET's."""
         refused = False
 
         async def send_unless_refused(message: Message) -> None:

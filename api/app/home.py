@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Awaitable
 from typing import cast
 
 from litestar.datastructures.headers import Accept
@@ -25,20 +26,19 @@ class Home:
         self._app = app
         self._path = path
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         """Handle one connection."""
         if scope["type"] != "http" or scope["path"] != "/":  # type: ignore[comparison-overlap]
-            await self._app(scope, receive, send)
-            return
+            return self._app(scope, receive, send)
 
-        async def send_varied(message: Message) -> None:
+        def send_varied(message: Message) -> Awaitable[None]:
             if message["type"] == "http.response.start":
                 message["headers"] = [*message["headers"], (b"vary", b"accept")]
-            await send(message)
+            return send(message)
 
         if scope.get("method") == "GET" and _prefers_html(scope):
             scope = cast("Scope", {**scope, "path": self._path, "raw_path": self._path.encode()})
-        await self._app(scope, receive, send_varied)
+        return self._app(scope, receive, send_varied)
 
 
 def _prefers_html(scope: Scope) -> bool:

@@ -23,24 +23,33 @@ class Reply:
         on_start: functions that are called with the start of the reply, in this order.
 
     Attributes:
-        is_started: whether the status and the headers have been sent.
         is_complete: whether the last message has been sent.
-        is_event_stream: whether the reply is a stream of server-sent events; False before its start.
     """
 
-    __slots__ = ("_on_start", "_scope", "_send", "is_complete", "is_event_stream", "is_started")
+    __slots__ = ("_on_start", "_scope", "_send", "_start", "is_complete")
 
     def __init__(self, scope: HTTPScope, send: Send, on_start: Sequence[OnStart]) -> None:
         self._scope = scope
         self._send = send
         self._on_start = on_start
-        self.is_started = self.is_complete = self.is_event_stream = False
+        self._start: Message | None = None
+        self.is_complete = False
+
+    @property
+    def is_started(self) -> bool:
+        """Whether the status and the headers have been sent."""
+        return self._start is not None
+
+    @property
+    def is_event_stream(self) -> bool:
+        """Whether the reply is a stream of server-sent events; False before its start."""
+        return self._start is not None and is_event_stream(self._start)
 
     # A plain function, not a coroutine, because each event of a stream passes through it.
     def send(self, message: Message) -> Awaitable[None]:
         """Send the next message."""
         if message["type"] == "http.response.start":
-            self.is_started, self.is_event_stream = True, is_event_stream(message)
+            self._start = message
             for each in self._on_start:
                 each(self._scope, message)
         else:

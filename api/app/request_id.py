@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import os
 import re
-import uuid
 
 from litestar.types import HTTPScope, Message
 
@@ -15,8 +15,8 @@ def add_request_id(scope: HTTPScope, message: Message) -> None:
 
     The id is also sent as `request-id`, where Anthropic's SDKs look for it.
     """
-    given = next((value for name, value in scope["headers"] if name == b"x-request-id"), b"")
-    request_id = given if _SANE_ID.fullmatch(given) else f"req_{uuid.uuid4().hex}".encode()
+    given = dict(reversed(scope["headers"])).get(b"x-request-id", b"")
+    request_id = given if _SANE_ID.fullmatch(given) else f"req_{os.urandom(16).hex()}".encode()
     message["headers"] = [  # type: ignore[typeddict-unknown-key]
         *message["headers"],  # type: ignore[typeddict-item]
         (b"x-request-id", request_id),

@@ -16,7 +16,7 @@ def add_router_estimate(scope: HTTPScope, message: Message) -> None:
     choices, the reply has the longest estimate. The reply has no such header if the server has one engine, or
     the engine's speed has not been measured.
     """
-    if not any(name == HEADER for name, _ in scope["headers"]):
+    if HEADER not in dict(scope["headers"]):
         return
     whole = open_whole_request()
     if whole is not None and whole.estimated_s is not None:

@@ -375,6 +375,7 @@ def _setup_uvicorn_logging(log: LogTarget) -> None:
 def _uvicorn_config(app: ASGIApp, protocol: Callable[..., LimitedProtocol]) -> uvicorn.Config:
     return uvicorn.Config(
         app,
+        interface="asgi3",  # uvicorn takes only coroutine functions for it by itself
         proxy_headers=False,  # `forwarded` reads them
         http=protocol,  # type: ignore[arg-type]
         ws="none",  # a WebSocket protocol would take over connections without our limits

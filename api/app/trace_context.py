@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Awaitable
 
 from litestar.types import ASGIApp, Receive, Scope, Send
 
@@ -24,8 +25,13 @@ class TraceContext:
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         """Handle one connection, or the start and the end of the server."""
+        if b"traceparent" not in dict(scope.get("headers", ())):
+            return self._app(scope, receive, send)
+        return self._traced(scope, receive, send)
+
+    async def _traced(self, scope: Scope, receive: Receive, send: Send) -> None:
         given = [value for name, value in scope.get("headers", ()) if name == b"traceparent"]
         if len(given) != 1 or not _WELL_FORMED.fullmatch(given[0]):
             await self._app(scope, receive, send)

@@ -50,7 +50,8 @@ class ChatChunks:
         self._usage_of = usage_of
         self._reasoning_fields = reasoning_fields
         self._generation = generation
-        self._extras = generation.extras
+        self._extras = extras = generation.extras
+        self._adds = extras.token_ids or extras.usage  # to chunks of content
         self._token_ids = NewTokenIds()
         self._chunk = ChatChunk(
             id=generation.id,
@@ -112,11 +113,6 @@ class ChatChunks:
     def usage(self, usage: Usage) -> bytes:
         """Return the event with the token counts."""
         return frame(_encode(msgspec.structs.replace(self._chunk, usage=usage)))
-
-    @property
-    def _adds(self) -> bool:
-        """Whether content chunks also contain token ids or token counts."""
-        return self._extras.token_ids or self._extras.usage
 
     def _new_ids(self, choice: Choice) -> list[int] | UnsetType:
         return self._token_ids.take(choice) if self._extras.token_ids else UNSET

@@ -224,8 +224,9 @@ class ChatService:
                 if choice.wait is not None:
                     yield comment_on(choice.wait)
                     continue
-                data = roles + b"".join([chunks.delta(choice, delta) for delta in deltas])
-                roles = b""
+                data, roles = roles, b""
+                for delta in deltas:
+                    data += chunks.delta(choice, delta)
                 if choice.text.finish_reason is not None:
                     data += chunks.finish(choice)
                 if data:

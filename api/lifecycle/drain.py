@@ -8,7 +8,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Iterable, Iterator
+from collections.abc import Awaitable, Iterable
+from contextlib import AbstractContextManager
 from typing import Protocol
 
 from llmfw.core.base.errors import NotReadyError
@@ -43,17 +44,19 @@ class Drain:
 
     Attributes:
         timeout_s: longest time to wait, in seconds: the argument, or the time that `begin` received.
-        num_open: number of requests that run.
     """
 
     def __init__(self, timeout_s: float = 0.0) -> None:
         self.timeout_s = timeout_s
-        self.num_open = 0
         self._work: list[Work] = []
         self._begun = asyncio.Event()
         self._hurried = asyncio.Event()
-        self._idle = asyncio.Event()
-        self._idle.set()
+        self._open = _OpenRequests()
+
+    @property
+    def num_open(self) -> int:
+        """Number of requests that run."""
+        return self._open.count
 
     @property
     def refusal(self) -> NotReadyError | None:
@@ -66,17 +69,9 @@ class Drain:
             retry_after_s=RETRY_S,
         )
 
-    @contextlib.contextmanager
-    def request(self) -> Iterator[None]:
+    def request(self) -> AbstractContextManager[None]:
         """Count a request as open in the `with` block."""
-        self.num_open += 1
-        self._idle.clear()
-        try:
-            yield
-        finally:
-            self.num_open -= 1
-            if not self.num_open:
-                self._idle.set()
+        return self._open
 
     def add(self, work: Work) -> None:
         """Include further work in the drain."""
@@ -127,8 +122,32 @@ class Drain:
 
     async def _end(self) -> None:
         await _all(work.hand_back() for work in self._work)
-        await self._idle.wait()
+        await self._open.idle.wait()
         await _all(work.finished() for work in self._work)
+
+
+class _OpenRequests(AbstractContextManager[None]):
+    """Counts how many blocks it is open in.
+
+    Attributes:
+        count: number of blocks.
+        idle: set while there are none.
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.idle = asyncio.Event()
+        self.idle.set()
+
+    def __enter__(self) -> None:
+        if not self.count:
+            self.idle.clear()
+        self.count += 1
+
+    def __exit__(self, *error: object) -> None:
+        self.count -= 1
+        if not self.count:
+            self.idle.set()
 
 
 async def _all(steps: Iterable[Awaitable[None]]) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ipaddress
 import uuid
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from functools import lru_cache
 from typing import Any, cast
 
@@ -24,6 +24,9 @@ The proxy's address is not used instead, because the server may trust the proxy 
 
 MAX_ADDRESS = 64
 """Maximum number of characters of an address. Longer texts, which clients can send, are not kept."""
+
+_READ = frozenset({b"x-forwarded-for", b"x-forwarded-proto"})
+"""Headers that uvicorn's middleware reads."""
 
 THIS_MACHINE = ("127.0.0.0/8", "::1")
 
@@ -40,7 +43,7 @@ def behind_proxies(app: ASGIApp, trusted: Sequence[str] = ()) -> ASGIApp:
         trusted: addresses or networks of further proxies, such as "10.0.0.0/8".
     """
     proxies = [*THIS_MACHINE, _UNIX, *trusted]
-    return _NamedPeer(ProxyHeadersMiddleware(cast("Any", ForwardedAddress(app)), proxies))
+    return _Forwarded(app, ProxyHeadersMiddleware(cast("Any", ForwardedAddress(app)), proxies))
 
 
 class ForwardedAddress:
@@ -52,33 +55,41 @@ class ForwardedAddress:
     def __init__(self, app: Any) -> None:
         self._app = app
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         """Handle one connection."""
         if client := scope.get("client"):
             host, port = client
             scope["client"] = (host if _is_address(host) else UNKNOWN, port if 0 <= port < 2**16 else 0)
             if host == _UNIX:
                 scope["client"] = None
-        await self._app(scope, receive, send)
+        return self._app(scope, receive, send)
 
 
-class _NamedPeer:
-    """ASGI middleware that sets the address of two kinds of clients before uvicorn reads it.
+class _Forwarded:
+    """ASGI middleware that passes forwarded requests through uvicorn's proxy middleware, and others by it.
 
-    Clients on a Unix socket get an address of a trusted proxy. A client that `x-forwarded-for` leaves out is
-    UNKNOWN; uvicorn would take it for the proxy itself.
+    Sets the address of two kinds of clients before uvicorn reads it. Clients on a Unix socket get an address of a
+    trusted proxy. A client that `x-forwarded-for` leaves out is UNKNOWN; uvicorn would take it for the proxy itself.
+
+    Args:
+        app: the application.
+        proxied: the application inside uvicorn's proxy middleware.
     """
 
-    def __init__(self, app: Any) -> None:
+    def __init__(self, app: ASGIApp, proxied: Any) -> None:
         self._app = app
+        self._proxied = proxied
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         """Handle one connection."""
+        headers = scope.get("headers", ())
+        if _READ.isdisjoint(dict(headers)):
+            return self._app(scope, receive, send)
         server = scope.get("server")
         if scope.get("client") is None and server is not None and server[1] is None:
             scope["client"] = (_UNIX, 0)
-        scope["headers"] = _with_client(scope.get("headers", ()))
-        await self._app(scope, receive, send)
+        scope["headers"] = _with_client(headers)
+        return self._proxied(scope, receive, send)
 
 
 def _with_client(headers: Any) -> Any:

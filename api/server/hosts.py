@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import ipaddress
 import socket
-from collections.abc import Collection
+from collections.abc import Awaitable, Collection
+from functools import lru_cache
 from urllib.parse import urlsplit
 
 import msgspec
@@ -20,6 +21,9 @@ from llmfw.api.schemas.errors import ErrorBody, ErrorDetail
 from llmfw.core.base.config import ServerConfig
 
 ANY = "*"
+
+MAX_NAME = 300
+"""Maximum number of characters of a `Host` header that can name this machine. DNS names have at most 253."""
 
 
 class KnownHosts:
@@ -36,13 +40,12 @@ class KnownHosts:
         self._hosts = None if hosts is None or ANY in hosts else {host.lower() for host in hosts}
         self._origins = None if origins is None or ANY in origins else {_normal(each) for each in origins}
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         """Handle one connection."""
         problem = None if scope["type"] == "lifespan" else self._problem(scope)  # type: ignore[comparison-overlap]
         if problem is None:
-            await self._app(scope, receive, send)
-        else:
-            await _send_403(send, scope["path"], problem)
+            return self._app(scope, receive, send)
+        return _send_403(send, scope["path"], problem)
 
     def _problem(self, scope: Scope) -> str | None:
         for name, value in scope["headers"]:
@@ -58,8 +61,8 @@ class KnownHosts:
 
     def _is_known(self, host: str) -> bool:
         assert self._hosts is not None
-        name = _host_name(host)
-        return is_this_machine(name) or name in self._hosts or host.lower() in self._hosts
+        name, is_local = _named(host) if len(host) <= MAX_NAME else ("", False)
+        return is_local or name in self._hosts or host.lower() in self._hosts
 
 
 def known_hosts(app: ASGIApp, config: ServerConfig, *, has_keys: bool) -> ASGIApp:
@@ -93,6 +96,13 @@ def is_this_machine(name: str) -> bool:
     except ValueError:
         return name == "localhost"
     return (getattr(address, "ipv4_mapped", None) or address).is_loopback
+
+
+@lru_cache(maxsize=128)
+def _named(host: str) -> tuple[str, bool]:
+    """Return the host of a `Host` header, and whether it is this machine."""
+    name = _host_name(host)
+    return name, is_this_machine(name)
 
 
 def _host_name(host: str) -> str:

@@ -9,6 +9,9 @@ import httptools
 
 Headers = Sequence[tuple[bytes, bytes]]
 
+VERSIONS = ("1.0", "1.1")
+"""Versions of HTTP that the server speaks."""
+
 
 class HeadProblem(NamedTuple):
     """Why a request is refused: status, code and message of the reply.
@@ -45,33 +48,36 @@ def problem_of(method: bytes, target: bytes, version: str, headers: Headers) -> 
         return HeadProblem(
             400, "invalid_http", f"the URL {_shown(target)} cannot be read", "a URL cannot be read"
         )
-    codings = [value.strip().lower() for name, value in headers if name == b"transfer-encoding"]
-    if codings not in ([], [b"chunked"]):
-        message = "the request has a transfer-encoding other than chunked; send it without"
-        return HeadProblem(501, "unsupported_transfer_encoding", message)
+    names = [name for name, _ in headers]
     return (
-        _version_problem(version)
+        (_coding_problem(headers) if b"transfer-encoding" in names else None)
+        or (_version_problem(version) if version not in VERSIONS else None)
         or _host_problem(url.host, version, headers)
-        or _key_problem(headers)
-        or _expect_problem(headers)
+        or _key_problem(names)
+        or (_expect_problem(headers) if b"expect" in names else None)
     )
 
 
-def _version_problem(version: str) -> HeadProblem | None:
-    if version in ("1.0", "1.1"):
+def _coding_problem(headers: Headers) -> HeadProblem | None:
+    codings = [value.strip().lower() for name, value in headers if name == b"transfer-encoding"]
+    if codings == [b"chunked"]:
         return None
+    message = "the request has a transfer-encoding other than chunked; send it without"
+    return HeadProblem(501, "unsupported_transfer_encoding", message)
+
+
+def _version_problem(version: str) -> HeadProblem:
     message = f"the request is of HTTP/{version}; this server speaks the versions 1.0 and 1.1"
     return HeadProblem(400, "invalid_http", message)
 
 
-def _key_problem(headers: Headers) -> HeadProblem | None:
+def _key_problem(names: Sequence[bytes]) -> HeadProblem | None:
     """Return the problem if a request has the same key header twice, else None.
 
     A proxy might check one of the two keys, and this server the other.
     """
     for header in (b"authorization", b"x-api-key"):
-        count = sum(name == header for name, _ in headers)
-        if count > 1:
+        if (count := names.count(header)) > 1:
             message = f"the request has {count} headers {header.decode()}; send one"
             return HeadProblem(400, "invalid_http", message)
     return None

@@ -13,7 +13,7 @@ class RootPath:
     Everything inside, such as the checks for /admin, sees the same path either way.
 
     Args:
-        prefix: path such as "/llm", without a final "/"; "": none.
+        prefix: path such as "/llm", without a final "/".
     """
 
     def __init__(self, app: ASGIApp, prefix: str) -> None:
@@ -23,7 +23,7 @@ class RootPath:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one connection."""
         path: str = scope.get("path", "")
-        if self._prefix and (path == self._prefix or path.startswith(f"{self._prefix}/")):
+        if path == self._prefix or path.startswith(f"{self._prefix}/"):
             cut: Any = {**scope, "path": path.removeprefix(self._prefix) or "/"}
             if (raw := cast("bytes | None", scope.get("raw_path"))) is not None:
                 cut["raw_path"] = raw.removeprefix(self._prefix.encode()) or b"/"

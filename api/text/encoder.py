@@ -118,7 +118,10 @@ class PromptEncoder:
 
     def check_characters(self, count: int, param: str | None = None) -> None:
         """Raise ContextLengthError if no text of `count` characters fits into the context."""
-        least, limit = count // self._tokenizer.longest_token, self._context()
+        self._check_least(count, self._context(), param)
+
+    def _check_least(self, count: int, limit: int, param: str | None) -> None:
+        least = count // self._tokenizer.longest_token
         if least > limit:
             raise ContextLengthError(
                 f"{self._limit_name} is {limit} tokens; the prompt's {count} characters are "
@@ -131,8 +134,8 @@ class PromptEncoder:
 
         Checks the number of characters first. Counts the tokens only if the text has many characters.
         """
-        self.check_characters(len(text), param)
         limit = self._context()
+        self._check_least(len(text), limit, param)
         if len(text) <= max(CHARACTERS_A_TOKEN * limit, LONG_TEXT):
             return
         count = 0

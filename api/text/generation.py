@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import time
-import uuid
 from collections import deque
 from collections.abc import AsyncGenerator, Mapping, Sequence
 
@@ -111,15 +111,13 @@ class Generation:
         async with contextlib.aclosing(self._client.generate(choice.request)) as events:
             async for event in events:
                 deltas = choice.feed(event)
-                self._note_end(choice, event)
+                if choice.text.finish_reason is None:
+                    yield choice, deltas
+                    continue
+                if event.finish_reason is None:  # a stop string ended the text, but not the request
+                    self._client.note_end(choice.request.id, FinishReason.STOP)
                 yield choice, deltas
-                if choice.text.finish_reason is not None:
-                    return
-
-    def _note_end(self, choice: Choice, event: TokenEvent) -> None:
-        """Tell the client if a stop string ended a choice's text, but not its request."""
-        if choice.text.finish_reason is not None and event.finish_reason is None:
-            self._client.note_end(choice.request.id, FinishReason.STOP)
+                return
 
     async def _merged(self) -> AsyncGenerator[tuple[Choice, Sequence[Delta]], None]:
         """Run the choices concurrently, and yield their events as they arrive.
@@ -225,14 +223,14 @@ class Generator:
             EngineDeadError: the engine is dead.
         """
         self.names.adapter_of(model)
-        if task is not None and task != self.info.task:
+        if task is not None and task != (served := self.info.task):
             does = {"embed": "embeds", "generate": "generates", "classify": "classifies"}
             raise RequestError(
-                f"model {self.served_name!r} {does[self.info.task]}; it cannot {task}",
+                f"model {self.served_name!r} {does[served]}; it cannot {task}",
                 code="unsupported_operation",
             )
-        if self.client.failure is not None:
-            raise EngineDeadError(self.client.failure)
+        if (failure := self.client.failure) is not None:
+            raise EngineDeadError(failure)
 
     def sampling(
         self, body: msgspec.Struct, max_tokens: int | None, renamed: dict[str, str] | None = None
@@ -336,11 +334,12 @@ class Generator:
         """
         terms = terms or Terms()
         adapter = self.names.adapter_of(terms.model)
-        id = f"{prefix}{uuid.uuid4().hex}"
-        self._check_prompts(prompts, n)
+        id = f"{prefix}{os.urandom(16).hex()}"
+        info = self.info
+        self._check_prompts(prompts, n, info)
         choices: list[Choice] = []
         for prompt in prompts:
-            sampling = fitted_sampling(prompt.sampling, prompt.token_ids, self.info, max_tokens_param)
+            sampling = fitted_sampling(prompt.sampling, prompt.token_ids, info, max_tokens_param)
             for i in range(n):
                 index = len(choices)
                 request = self._request(f"{id}-{index}", prompt, sampling, i, priority, terms, adapter)
@@ -384,16 +383,15 @@ class Generator:
             media=prompt.media,
         )
 
-    def _check_prompts(self, prompts: Sequence[GenerationPrompt], n: int) -> None:
+    def _check_prompts(self, prompts: Sequence[GenerationPrompt], n: int, info: EngineInfo) -> None:
         """Raise RequestError if settings have an unknown token id, or if all choices are too large to send.
 
         Each choice carries its prompt and its settings.
         """
         for sampling in {id(prompt.sampling): prompt.sampling for prompt in prompts}.values():
-            check_token_ids("stop_token_ids", sampling.stop_token_ids, self.info)
-            check_token_ids("logit_bias", tuple(sampling.logit_bias), self.info)
-        self.texts.check_together(
-            n * sum(len(prompt.token_ids) for prompt in prompts), "n" if n > 1 else "prompt"
-        )
+            check_token_ids("stop_token_ids", sampling.stop_token_ids, info)
+            check_token_ids("logit_bias", tuple(sampling.logit_bias), info)
+        num_tokens = sum([len(prompt.token_ids) for prompt in prompts])
+        self.texts.check_together(n * num_tokens, "n" if n > 1 else "prompt")
         check_media([prompt.media for prompt in prompts], n)
         check_settings([(prompt.sampling, prompt.output) for prompt in prompts], n)

@@ -11,7 +11,7 @@ from llmfw.core.base.config import EngineConfig
 from llmfw.core.base.control import AdapterInfo
 from llmfw.core.base.errors import ConfigError, ModelNotFoundError
 
-from .served_name import is_name_of
+from .served_name import BaseNames
 
 MAX_LISTED = 20
 """Maximum number of names in an error message."""
@@ -42,7 +42,7 @@ class ModelNames:
     ) -> None:
         self.served_name = served_name
         self.search: Callable[[str, str], Awaitable[None]] | None = None
-        self._source = source
+        self._base = BaseNames(served_name, source)
         self._clock = clock
         self._adapters: dict[str, AdapterInfo] = {}
         self._used_at: dict[str, float] = {}
@@ -67,7 +67,7 @@ class ModelNames:
 
     def is_base(self, model: str) -> bool:
         """Return whether a name means the model without an adapter."""
-        return is_name_of(model, self.served_name, self._source)
+        return model in self._base
 
     def __contains__(self, model: str) -> bool:
         """Return whether clients may use a name."""
@@ -139,8 +139,9 @@ class ModelNames:
 
 def check_adapter_names(engine: EngineConfig, served_name: str) -> None:
     """Raise ConfigError if an adapter of the settings has a name of the model, which hides the adapter."""
+    names_of_model = BaseNames(served_name, engine.model)
     for name, _ in split_adapters(engine.adapters):
-        if is_name_of(name, served_name, engine.model):
+        if name in names_of_model:
             raise ConfigError(
                 f"--adapter gives an adapter the name {name!r:.100}, which is the model's; give the adapter another name, "
                 "or the model another --served-model-name"

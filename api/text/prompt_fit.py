@@ -65,6 +65,8 @@ def check_media(media: Sequence[Sequence[MediaSpan]], n: int) -> None:
         media: images of each prompt.
         n: choices per prompt.
     """
+    if not any(media):
+        return
     size = n * sum(len(array.data) for spans in media for span in spans for array in span.tensors.values())
     if size > MAX_MEDIA_BYTES:
         raise RequestError(

@@ -77,6 +77,7 @@ class TextStream:
         if reasoning is not None and tools is None:
             reasoning.keeps_calls = False
         self._tools = tools
+        self._parses = reasoning is not None or tools is not None
         self._one_call = one_call
         self._call_reason = call_reason
         self._thinking = reasoning is not None and reasoning.in_reasoning
@@ -160,7 +161,8 @@ class TextStream:
             elif ended:
                 text += self._stop_strings.finish()
         deltas: Sequence[Delta] = self._parse(text, ended) if self._parses else _content(text)
-        self._count_reasoning(deltas, len(event.token_ids))
+        if self._reasoning is not None:
+            self._count_reasoning(deltas, len(event.token_ids))
         if self._keeps_reasoning:
             deltas = _content(text)
         if ended and self.finish_reason is None:
@@ -176,10 +178,6 @@ class TextStream:
         This is necessary if the text may end inside an event, or if only a part of an event may be reasoning.
         """
         return self._stop_strings is not None or self._one_call or self._reasoning is not None
-
-    @property
-    def _parses(self) -> bool:
-        return self._reasoning is not None or self._tools is not None
 
     def _parse(self, text: str, ended: bool) -> list[Delta]:
         """Run text through the reasoning parser, and its content through the tool parser."""
@@ -237,8 +235,6 @@ class TextStream:
         return scored
 
     def _count_reasoning(self, deltas: Sequence[Delta], num_tokens: int) -> None:
-        if self._reasoning is None:
-            return
         if deltas:
             self._thinking = isinstance(deltas[-1], ReasoningDelta)
         if self._thinking:

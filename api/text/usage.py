@@ -17,14 +17,18 @@ def usage_of(generation: Generation, num_prompts: int = 1, *, scores_only: bool 
     """
     choices = generation.choices
     firsts = choices[:: len(choices) // num_prompts]
-    prompt_tokens = sum(len(choice.request.prompt) for choice in firsts)
-    completion_tokens = 0 if scores_only else sum(len(choice.text.token_ids) for choice in choices)
+    prompt_tokens = cached_tokens = generated_tokens = reasoning_tokens = 0
+    for choice in firsts:
+        prompt_tokens += len(choice.request.prompt)
+        cached_tokens += choice.text.num_cached_tokens
+    for choice in choices:
+        generated_tokens += len(choice.text.token_ids)
+        reasoning_tokens += choice.text.num_reasoning_tokens
+    completion_tokens = 0 if scores_only else generated_tokens
     return Usage(
         prompt_tokens=prompt_tokens,
         completion_tokens=completion_tokens,
         total_tokens=prompt_tokens + completion_tokens,
-        prompt_tokens_details=PromptTokensDetails(sum(choice.text.num_cached_tokens for choice in firsts)),
-        completion_tokens_details=CompletionTokensDetails(
-            sum(choice.text.num_reasoning_tokens for choice in choices)
-        ),
+        prompt_tokens_details=PromptTokensDetails(cached_tokens),
+        completion_tokens_details=CompletionTokensDetails(reasoning_tokens),
     )

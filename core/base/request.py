@@ -77,30 +77,33 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
 
     def __post_init__(self) -> None:
         """Raise RequestError, naming the parameter, for a value out of range."""
-        if self.max_tokens is not None:
-            _check("max_tokens", self.max_tokens, self.max_tokens >= 1, "at least 1")
-        _check("min_tokens", self.min_tokens, self.min_tokens >= 0, "0 or more")
-        if self.max_tokens is not None:
-            _check(
-                "min_tokens",
-                self.min_tokens,
-                self.min_tokens <= self.max_tokens,
-                f"at most max_tokens ({self.max_tokens})",
-            )
-        _check("temperature", self.temperature, _within(self.temperature, 0, 100), "between 0 and 100")
-        _check("top_k", self.top_k, self.top_k >= -1, "-1, 0 (both: off) or more")
-        _check("top_p", self.top_p, 0 < self.top_p <= 1, "above 0 and at most 1")
-        _check("min_p", self.min_p, _within(self.min_p, 0, 1), "between 0 and 1")
-        for name in ("presence_penalty", "frequency_penalty"):
-            _check(name, getattr(self, name), _within(getattr(self, name), -2, 2), "between -2 and 2")
-        penalty = self.repetition_penalty
-        _check("repetition_penalty", penalty, _within(penalty, 0.01, 100), "between 0.01 and 100")
+        # No calls for values that are right: each request is checked several times. NaN is in no range.
+        if self.max_tokens is not None and self.max_tokens < 1:
+            raise _wrong("max_tokens", self.max_tokens, "at least 1")
+        if self.min_tokens < 0:
+            raise _wrong("min_tokens", self.min_tokens, "0 or more")
+        if self.max_tokens is not None and self.min_tokens > self.max_tokens:
+            raise _wrong("min_tokens", self.min_tokens, f"at most max_tokens ({self.max_tokens})")
+        if not 0 <= self.temperature <= 100:
+            raise _wrong("temperature", self.temperature, "between 0 and 100")
+        if self.top_k < -1:
+            raise _wrong("top_k", self.top_k, "-1, 0 (both: off) or more")
+        if not 0 < self.top_p <= 1:
+            raise _wrong("top_p", self.top_p, "above 0 and at most 1")
+        if not 0 <= self.min_p <= 1:
+            raise _wrong("min_p", self.min_p, "between 0 and 1")
+        if not -2 <= self.presence_penalty <= 2:
+            raise _wrong("presence_penalty", self.presence_penalty, "between -2 and 2")
+        if not -2 <= self.frequency_penalty <= 2:
+            raise _wrong("frequency_penalty", self.frequency_penalty, "between -2 and 2")
+        if not 0.01 <= self.repetition_penalty <= 100:
+            raise _wrong("repetition_penalty", self.repetition_penalty, "between 0.01 and 100")
         if self.logit_bias:
             _check_biases(self.logit_bias)
-        for i, text in enumerate(self.stop):
-            _check(f"stop[{i}]", text, bool(text), "a string that is not empty")
-        if self.seed is not None:
-            _check("seed", self.seed, -(2**63) <= self.seed < 2**63, "a 64-bit integer")
+        if "" in self.stop:
+            raise _wrong(f"stop[{self.stop.index('')}]", "", "a string that is not empty")
+        if self.seed is not None and not -(2**63) <= self.seed < 2**63:
+            raise _wrong("seed", self.seed, "a 64-bit integer")
 
     @property
     def banned_token_ids(self) -> tuple[int, ...]:
@@ -120,16 +123,12 @@ def _check_biases(biases: dict[int, float]) -> None:
     if min(biases) >= 0 and min(values) >= -100 and max(values) <= 100 and not math.isnan(sum(values)):
         return
     for token, bias in biases.items():
-        _check(f"logit_bias.{token}", bias, token >= 0 and _within(bias, -100, 100), "between -100 and 100")
+        if not (token >= 0 and -100 <= bias <= 100):
+            raise _wrong(f"logit_bias.{token}", bias, "between -100 and 100")
 
 
-def _within(value: float, low: float, high: float) -> bool:
-    return low <= value <= high and math.isfinite(value)  # in this order: isfinite fails for huge integers
-
-
-def _check(param: str, value: object, good: bool, expected: str) -> None:
-    if not good:
-        raise RequestError(f"{param} is {value!r}; it must be {expected}", param=param)
+def _wrong(param: str, value: object, expected: str) -> RequestError:
+    return RequestError(f"{param} is {value!r}; it must be {expected}", param=param)
 
 
 class GrammarSpec(msgspec.Struct, frozen=True):

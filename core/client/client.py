@@ -33,6 +33,24 @@ class RequestWatch(AbstractContextManager[Any], Protocol):
         """
 
 
+class NoWatch:
+    """A `RequestWatch` that drops what it is told, for requests that are not watched."""
+
+    __slots__ = ("num_tokens",)
+
+    def __init__(self) -> None:
+        self.num_tokens = 0
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *error: object) -> None:
+        pass
+
+    def note(self, event: TokenEvent) -> None:
+        pass
+
+
 class ReplicaState(NamedTuple):
     """State of one of several engines.
 

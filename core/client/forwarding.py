@@ -15,40 +15,46 @@ from .client import EngineClient, ReplicaState
 class ForwardingEngineClient(EngineClient):
     """Passes everything to another client, which its owner starts and closes.
 
+    Properties are those of the innermost client, which a request reads several times: clients that forward
+    change requests and commands, and no properties.
+
     Args:
         client: the other client.
     """
 
     def __init__(self, client: EngineClient) -> None:
         self._client = client
+        self._innermost: EngineClient = (
+            client._innermost if isinstance(client, ForwardingEngineClient) else client
+        )
 
     @property
     def info(self) -> EngineInfo:
-        return self._client.info
+        return self._innermost.info
 
     @property
     def failure(self) -> str | None:
-        return self._client.failure
+        return self._innermost.failure
 
     @property
     def outage(self) -> str | None:
-        return self._client.outage
+        return self._innermost.outage
 
     @property
     def refusal(self) -> NotReadyError | None:
-        return self._client.refusal
+        return self._innermost.refusal
 
     @property
     def num_restarts(self) -> int:
-        return self._client.num_restarts
+        return self._innermost.num_restarts
 
     @property
     def num_continued(self) -> int:
-        return self._client.num_continued
+        return self._innermost.num_continued
 
     @property
     def replicas(self) -> Sequence[ReplicaState]:
-        return self._client.replicas
+        return self._innermost.replicas
 
     async def start(self) -> None:
         """Do nothing: the other client's owner starts it."""

@@ -42,6 +42,9 @@ class RequestProgress:
         digest_of: returns the hash of the files of a loaded adapter, by its name; None: the adapter is not
             loaded.
         num_loads: returns the number of times that the weights were replaced.
+
+    Attributes:
+        sent: the output that the reader has received. The caller extends it by the tokens of each event.
     """
 
     def __init__(
@@ -62,7 +65,7 @@ class RequestProgress:
             sampling = msgspec.structs.replace(request.sampling, seed=continuations.draw_seed())
             request = msgspec.structs.replace(request, sampling=sampling)
         self._request = request
-        self._sent = array("i")
+        self.sent = array("i")
 
     @property
     def continues(self) -> bool:
@@ -74,7 +77,7 @@ class RequestProgress:
 
     def is_void(self) -> bool:
         """Return whether the output that the reader has received is of weights that have been replaced."""
-        if not self._sent:
+        if not self.sent:
             self._of_load = self._num_loads()
         return self._of_load != self._num_loads()
 
@@ -85,19 +88,14 @@ class RequestProgress:
         Raises:
             EngineDeadError: the request has output, and its adapter has been replaced or unloaded since.
         """
-        if not self._sent or isinstance(self._request, EmbedRequest):
+        if not (self.sent and self.continues) or isinstance(self._request, EmbedRequest):
             return self._request
         if self._adapter and self._digest_of(self._adapter) != self._digest:
             raise EngineDeadError(
                 f"the engine has ended, and the adapter {self._adapter!r:.100} of this request was replaced or unloaded meanwhile; "
                 "send the request again"
             )
-        return continued(self._request, self._sent)
-
-    def note(self, event: TokenEvent) -> None:
-        """Record an event that the reader gets."""
-        if self._can_continue:
-            self._sent.extend(event.token_ids)
+        return continued(self._request, self.sent)
 
     def interrupt(self) -> TokenEvent | None:
         """Record that the engine has ended after it had begun to answer.
@@ -106,7 +104,7 @@ class RequestProgress:
             The event that voids all earlier events; None if the request is continued.
         """
         if not self.continues:
-            self._sent = array("i")
+            self.sent = array("i")
             return TokenEvent(self._request.id, [], restarted=True)
         assert self._continuations is not None
         self._continuations.count += 1

@@ -28,7 +28,8 @@ class EventStream:
     def put(self, event: TokenEvent) -> None:
         """Add the next event."""
         self._events.append(event)
-        self._wake()
+        if self._waiter is not None:
+            self._wake()
 
     def fail(self, error: EngineError) -> None:
         """End the stream with an error, which `take` raises once all events have been read."""

@@ -13,7 +13,7 @@ from llmfw.core.base.errors import EngineDeadError, EngineRestartingError
 from llmfw.core.base.request import EmbedRequest, Request, TokenEvent
 from llmfw.core.base.weights_command import OTHER_WEIGHTS
 
-from .client import RequestWatch
+from .client import NoWatch, RequestWatch
 from .engine_lives import EngineLives
 from .engine_wait import WAIT_S, check_rerun
 from .process import ProcessEngineClient
@@ -96,48 +96,48 @@ class SupervisedEngineClient(EngineLives):
         attempt, begun_at = pooled or (Attempt(request.deferrable), time.monotonic())
         adapters, sleep = self.settings.adapters, self._sleep
         progress = RequestProgress(request, self._continuations, adapters.digest_of, lambda: sleep.num_loads)
-        with contextlib.ExitStack() as at_end:
-            if watch is not None:
-                at_end.enter_context(watch)
-            at_end.callback(self._quarantine.leave, attempt)
-            while True:
-                rest, has_begun, has_tokens = progress.rest, False, False
-                life = await self._turn(attempt, request, begun_at, waits=pooled is None)
-                try:
-                    if has_begun := progress.is_void():
-                        raise EngineDeadError(OTHER_WEIGHTS)
-                    async with contextlib.aclosing(life.events(in_time(rest, begun_at))) as events:
-                        async for event in events:
-                            if has_tokens and event.token_ids and event.finish_reason is None:  # most events
-                                if watch is not None:
+        with (watch := watch or NoWatch()):
+            try:
+                while True:
+                    rest, has_begun, has_tokens = progress.rest, False, False
+                    life = await self._turn(attempt, request, begun_at, waits=pooled is None)
+                    try:
+                        if has_begun := progress.is_void():
+                            raise EngineDeadError(OTHER_WEIGHTS)
+                        async with contextlib.aclosing(life.events(in_time(rest, begun_at))) as events:
+                            async for event in events:
+                                if has_tokens and event.token_ids and event.finish_reason is None:
+                                    # Most events.
                                     watch.num_tokens += len(event.token_ids)
-                                progress.note(event)
-                                yield event
-                                continue
-                            has_tokens = has_tokens or bool(event.token_ids)
-                            if event.wait is None and not has_begun:
-                                has_begun = True
-                                self._quarantine.note_token(attempt)
-                            progress.note(event)
-                            if watch is not None:
+                                    progress.sent.extend(event.token_ids)
+                                    yield event
+                                    continue
+                                has_tokens = has_tokens or bool(event.token_ids)
+                                if event.wait is None and not has_begun:
+                                    has_begun = True
+                                    self._quarantine.note_token(attempt)
+                                progress.sent.extend(event.token_ids)
                                 watch.note(event)
-                            if event.finish_reason is not None:
-                                # Not after the loop: most readers close this generator at the last event.
-                                self._restarts.note_answer()
-                            yield event
-                    return
-                except EngineDeadError as error:
-                    if pooled is not None:
-                        raise
-                    has_answered = has_begun and not (may_restart or progress.continues)
-                    check_rerun(attempt, error, is_lost=self._failure is not None, has_answered=has_answered)
-                finally:
-                    self._in_flight.pop(attempt, None)
-                    self._sleep.note_end()
-                if has_begun and (restarted := progress.interrupt()) is not None:
-                    if watch is not None:
+                                if event.finish_reason is not None:
+                                    # Not after the loop: most readers close this generator at the last event.
+                                    self._restarts.note_answer()
+                                yield event
+                        return
+                    except EngineDeadError as error:
+                        if pooled is not None:
+                            raise
+                        has_answered = has_begun and not (may_restart or progress.continues)
+                        check_rerun(
+                            attempt, error, is_lost=self._failure is not None, has_answered=has_answered
+                        )
+                    finally:
+                        self._in_flight.pop(attempt, None)
+                        self._sleep.note_end()
+                    if has_begun and (restarted := progress.interrupt()) is not None:
                         watch.note(restarted)
-                    yield restarted
+                        yield restarted
+            finally:
+                self._quarantine.leave(attempt)
 
     async def _turn(
         self, attempt: Attempt, request: Request | EmbedRequest, begun_at: float, *, waits: bool

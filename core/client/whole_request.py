@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator
-from contextvars import ContextVar
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from contextvars import ContextVar, Token
 
 
 class WholeRequest:
     """A request of a client, from its arrival until its reply has been sent.
+
+    Context manager: the engine requests of the block, and of tasks that the block starts, belong to it.
 
     Attributes:
         is_open: whether the reply has not been sent yet, so that more parts may come.
@@ -20,6 +22,16 @@ class WholeRequest:
         self.is_open = True
         self.estimated_s: float | None = None
         self._at_end: list[Callable[[], None]] = []
+        self._outer: Token[WholeRequest | None] | None = None
+
+    def __enter__(self) -> None:
+        self._outer = _current.set(self)
+
+    def __exit__(self, *error: object) -> None:
+        assert self._outer is not None
+        _current.reset(self._outer)
+        self._outer = None  # it refers to the context, and the context to this object
+        self.end()
 
     def at_end(self, call: Callable[[], None]) -> None:
         """Call a function at the end of the request."""
@@ -41,16 +53,9 @@ class WholeRequest:
 _current: ContextVar[WholeRequest | None] = ContextVar("whole_request", default=None)
 
 
-@contextlib.contextmanager
-def whole_request() -> Iterator[None]:
+def whole_request() -> AbstractContextManager[None]:
     """Group the engine requests of the block, and of tasks that the block starts, into one client request."""
-    whole = WholeRequest()
-    token = _current.set(whole)
-    try:
-        yield
-    finally:
-        _current.reset(token)
-        whole.end()
+    return WholeRequest()
 
 
 def open_whole_request() -> WholeRequest | None:

@@ -239,7 +239,7 @@ class EnginePool(LaunchedEngineClient):
                             if has_tokens and event.token_ids and event.finish_reason is None:  # most events
                                 if watch is not None:
                                     watch.num_tokens += len(event.token_ids)
-                                progress.note(event)
+                                progress.sent.extend(event.token_ids)
                                 yield event
                                 continue
                             has_tokens = has_tokens or bool(event.token_ids)
@@ -247,7 +247,7 @@ class EnginePool(LaunchedEngineClient):
                                 has_begun = True
                                 replica.note_answer(place)
                                 self._gate.admit(request.id)
-                            progress.note(event)
+                            progress.sent.extend(event.token_ids)
                             if watch is not None:
                                 watch.note(event)
                             yield event

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from llmfw.core.base.errors import EngineDeadError
-from llmfw.core.base.request import EmbedRequest, Request, SamplingParams, TokenEvent
+from llmfw.core.base.request import EmbedRequest, Request, SamplingParams
 from llmfw.core.client.request_progress import Continuations, RequestProgress
 
 
@@ -32,14 +32,14 @@ def test_the_rest_begins_after_all_that_was_sent() -> None:
     assert isinstance(first, Request)
     assert (first.output, first.prompt_logprobs, first.tell_wait) == ([], 1, True)
     for tokens in ([], [7], [8, 9]):
-        progress.note(TokenEvent("a", tokens))
+        progress.sent.extend(tokens)
     assert progress.interrupt() is None
     rest = progress.rest
     assert isinstance(rest, Request)
     assert (rest.output, rest.prompt_logprobs, rest.tell_wait) == ([7, 8, 9], None, False)
     assert rest.prompt is first.prompt
     assert rest.sampling == first.sampling
-    progress.note(TokenEvent("a", [10]))
+    progress.sent.append(10)
     assert progress.rest.output == [7, 8, 9, 10]  # type: ignore[union-attr]
     assert continuations.count == 1
 
@@ -50,7 +50,7 @@ def test_without_continuations_output_starts_over() -> None:
         RequestProgress(EmbedRequest(id="a", prompts=[[1]]), Continuations(5)),
     ):
         before = progress.rest
-        progress.note(TokenEvent("a", [7]))
+        progress.sent.extend([7])
         event = progress.interrupt()
         assert event is not None
         assert event.restarted
@@ -62,7 +62,7 @@ def test_output_of_another_adapter_is_not_continued() -> None:
     progress = RequestProgress(request(adapter="a"), Continuations(5), digests.get)
     digests["a"] = "2"
     assert progress.rest.output == []  # type: ignore[union-attr]
-    progress.note(TokenEvent("a", [7]))
+    progress.sent.extend([7])
     with pytest.raises(EngineDeadError, match="adapter 'a' of this request was replaced"):
         _ = progress.rest
     digests["a"] = "1"
@@ -76,7 +76,7 @@ def test_output_of_replaced_weights_is_void() -> None:
     assert not progress.is_void()
     loads[0] = 1  # it waited meanwhile, without output
     assert not progress.is_void()
-    progress.note(TokenEvent("a", [7]))
+    progress.sent.append(7)
     assert progress.continues
     loads[0] = 2
     assert progress.is_void()
