@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
+import runpy
+import subprocess
+import sys
+import traceback
 from collections.abc import Iterator
 
 import openai
@@ -9,6 +15,7 @@ import pytest
 
 from llmfw.api.text.grammar_check import GrammarChecker
 from llmfw.core.base.config import EngineConfig
+from llmfw.core.base.errors import LLMFWError
 from llmfw.core.interfaces.tokenizer import Tokenizer
 from llmfw.core.model.tokenizer.tokenizer_files import load_tokenizer
 from llmfw.core.plugin.grammar_choice import choose_grammar_backend
@@ -56,3 +63,21 @@ def sdk(server: Served) -> Iterator[openai.OpenAI]:
 def demo() -> Tokenizer:
     """Return the demo model's tokenizer: byte-level BPE with whole words."""
     return load_tokenizer(resolve_model("demo", load_plugins().registry).path)
+
+
+@pytest.fixture
+def counted_here(monkeypatch, tmp_path):
+    """Run here what counts a model's weights in a process of its own: to import torch takes that process seconds."""
+
+    def run_here(command, **options):
+        said, complaint, program = io.StringIO(), "", tmp_path / "program.py"
+        program.write_text(command[2])
+        with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(said):
+            patch.setattr(sys, "argv", command[2:])
+            try:
+                runpy.run_path(str(program))
+            except LLMFWError:
+                complaint = traceback.format_exc()
+        return subprocess.CompletedProcess(command, int(bool(complaint)), said.getvalue(), complaint)
+
+    monkeypatch.setattr("llmfw.api.commands.plan.programs.subprocess.run", run_here)

@@ -20,6 +20,7 @@ from llmfw.core.engine.generation.sequence_sizes import SequenceSizes, assumed_a
 from .choices import ADAPTER_RANK, CHUNK, DTYPE_BYTES, FRACTION, KV_BYTES, MAX_RUNNING
 from .devices import GIB, Device, all_by_size
 from .numbers import ModelNumbers
+from .states import MeasuredStates
 
 LENGTHS = (512, 2048, 8192, 32768, 131072)
 """Request lengths, in tokens, for which results are shown by default."""
@@ -42,6 +43,7 @@ class Settings:
     adapters: int = 0
     adapter_rank: int = ADAPTER_RANK
     image_cache_mb: int = 0
+    max_state_snapshots: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +67,8 @@ class Model:
             ConfigError: the heads cannot be divided among the ranks.
         """
         numbers, dtype_bytes = self.numbers, DTYPE_BYTES[settings.dtype]
+        if numbers.states is not None:
+            return self._shape_with_states(numbers.states, settings)
         tp = settings.tp
         if numbers.heads % tp or (numbers.kv_heads % tp and tp % numbers.kv_heads):
             raise ConfigError(
@@ -90,13 +94,46 @@ class Model:
             num_image_bytes=settings.image_cache_mb << 20 if numbers.reads_images else 0,
         )
 
+    def _shape_with_states(self, states: MeasuredStates, settings: Settings) -> ModelShape:
+        """Return the sizes of a model whose layers keep states.
+
+        Raises:
+            ConfigError: the settings ask for ranks, which such models cannot have, or for slots for adapters, which
+                are not counted for them.
+        """
+        if settings.tp > 1:
+            raise ConfigError(
+                f"--tp is {settings.tp}, and the model's layers keep states, which are not divided among ranks; leave it out"
+            )
+        if settings.adapters:
+            raise ConfigError(
+                "slots for adapters are not counted for a model whose layers keep states; leave out --max-adapters"
+            )
+        return replace(
+            ModelShape(**states.shapes[settings.dtype]),
+            num_weight_bytes=self.weights[settings.dtype],
+            num_image_bytes=settings.image_cache_mb << 20 if self.numbers.reads_images else 0,
+        )
+
+    def _max_snapshots(self, settings: Settings) -> int | None:
+        """Return the maximum number of snapshots of states, as `capacity.max_snapshots` does."""
+        states = self.numbers.states
+        if states is None:
+            return 0
+        if settings.max_state_snapshots is None and not states.takes_pieces:
+            return 0
+        return settings.max_state_snapshots
+
     def context(self, settings: Settings) -> int | None:
         """Return the longest allowed sequence in tokens; None if neither the settings nor the model limit it.
 
         Raises:
-            ConfigError: the settings ask for more than the model supports.
+            ConfigError: the settings ask for more than the model supports, or for nothing, and a model with states has
+                no longest sequence of its own.
         """
         own = self.numbers.context
+        if own is None and settings.context is None and self.numbers.states is not None:
+            raise ConfigError("the model's config names no longest sequence; give --context-length")
         if settings.context is not None and own is not None and settings.context > own:
             raise ConfigError(
                 f"--context-length is {settings.context}; this model can be served with up to {own} tokens"
@@ -115,12 +152,16 @@ class Model:
                 f"the weights alone have {num_bytes / GIB:.2f} GiB, the device has {device.num_bytes / GIB:.2f}"
             )
         graphs, max_running = min(settings.graphs, settings.max_running), settings.max_running
+        if self.numbers.states is not None:
+            graphs = 0  # steps of models with states are not captured
         return plan_memory(
             self.shape(settings),
             DeviceMemory(device.num_bytes, settings.fraction),
             StepSizes(settings.chunk, max_running, graphs),
             StorageSettings(
-                KV_BYTES[settings.kv_dtype], max_tokens=max_running * context if context else None
+                KV_BYTES[settings.kv_dtype],
+                max_tokens=max_running * context if context else None,
+                max_snapshots=self._max_snapshots(settings),
             ),
             SequenceSizes(max_running, context, partial(assumed_attention_bytes, graphs)),
         )
@@ -204,6 +245,7 @@ def _describe_model(model: Model, settings: Settings) -> dict[str, Any]:
         "weight_bytes": model.weights[settings.dtype],
         "weights_known_from": model.source,
         "kv_bytes_per_token": numbers.kv_elements * KV_BYTES[settings.kv_dtype],
+        "state_bytes_per_sequence": numbers.states.state_bytes(settings.dtype) if numbers.states else 0,
         "layers": numbers.layers,
         "heads": numbers.heads,
         "kv_heads": numbers.kv_heads,
@@ -227,6 +269,7 @@ def _describe_settings(settings: Settings, context: int | None) -> dict[str, Any
         "max_adapters": settings.adapters,
         "max_adapter_rank": settings.adapter_rank,
         "image_cache_mb": settings.image_cache_mb,
+        "max_state_snapshots": settings.max_state_snapshots,
     }
 
 
@@ -239,6 +282,7 @@ def _describe_plan(
         "items": [{"what": what, "bytes": size} for what, size in plan.items],
         "free_bytes": plan.num_free_bytes,
         "tokens": plan.num_tokens,
+        "snapshots": plan.num_snapshots,
         "requests": [
             {"tokens": n, "at_once": min(plan.num_requests(n), settings.max_running)} for n in shown
         ],
@@ -252,6 +296,11 @@ def _notes(model: Model, settings: Settings) -> list[str]:
         notes.append(
             f"{count} of {numbers.layers} layers attend to the last {window:,} tokens only; llmfw stores the keys and "
             "values of all tokens for them, too."
+        )
+    if numbers.states is not None and not numbers.states.takes_pieces:
+        notes.append(
+            "Its layers compute what follows a cached prefix token by token, so no snapshots of states are kept unless "
+            "--max-state-snapshots asks for them."
         )
     if settings.tp > 1:
         notes.append(

@@ -83,6 +83,7 @@ def _scheme_options(
         ),
         like("max_adapter_rank", "adapter_rank", default=ADAPTER_RANK),
         like("image_cache_mb"),
+        like("max_state_snapshots"),
         like("replicas", about="Number of engines, each on a GPU of its own."),
         like("tp", about="Number of ranks among which the model is divided; figures are those of one."),
     ],
@@ -185,6 +186,8 @@ def show(found: dict[str, Any]) -> None:
         f"A token's keys and values: {model['kv_bytes_per_token']:,} bytes ({model['layers']} layers, {model['kv_heads']} "
         f"key heads for {model['heads']} heads, in {settings['kv_cache_dtype']})."
     )
+    if states := model["state_bytes_per_sequence"]:
+        click.echo(f"A sequence's states: {states:,} bytes.")
     if found["fits"]:
         rows = [(item["what"], f"{item['bytes'] / GIB:.2f}") for item in found["items"]]
         print_table(

@@ -8,9 +8,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
-import subprocess
-import sys
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +19,8 @@ from llmfw.core.base.setting_types import OptionValue
 from llmfw.core.model.files.small_files import read_json
 
 from .choices import DTYPE_BYTES
+from .programs import run_program
+from .states import MeasuredStates, has_states, measure_states
 
 STORED_BYTES = {"F64": 8, "I64": 8, "F32": 4, "I32": 4, "BF16": 2, "F16": 2}
 """Bytes per element of safetensors' types; all other types count as one byte."""
@@ -34,11 +33,6 @@ OTHER_NAMES = {
     "max_position_embeddings": ("n_positions", "n_ctx"),
 }
 """Maps a field of config.json to its names in older architectures."""
-
-STATE_KEYS = re.compile(
-    "mamba_|ssm_|state_size|linear_(attn|conv|key|num|value)|conv_L_cache|conv_kernel|cca_"
-)
-"""Fields of config.json that only models with states have, such as those of a convolution."""
 
 COUNT = """
 import sys
@@ -91,6 +85,7 @@ class ModelNumbers:
         notes: further remarks, one sentence per item.
         has_experts: whether the MLP consists of experts.
         reads_images: whether the model has parts that read images.
+        states: what the layers store, if some of them keep states; None: all layers have attention alone.
     """
 
     folder: Path
@@ -111,10 +106,13 @@ class ModelNumbers:
     notes: list[str]
     has_experts: bool = False
     reads_images: bool = False
+    states: MeasuredStates | None = None
 
     @property
     def kv_elements(self) -> int:
         """Number of elements in the keys and values of one token, in all layers."""
+        if self.states is not None:
+            return self.states.num_kv_elements
         return self.layers * self.kv_heads * (self.head_dim + self.v_head_dim)
 
     @property
@@ -142,24 +140,12 @@ def read_numbers(folder: Path, formats: Collection[str] = ()) -> ModelNumbers:
     whole = read_json(path)
     inner = whole.get("text_config")
     config = whole | inner if isinstance(inner, dict) else whole
+    if has_states(config):
+        return _numbers_with_states(path, whole, config, formats)
     kinds = [str(kind) for kind in config.get("layer_types") or ()]
-    if others := sorted({kind for kind in kinds if not kind.endswith("attention") or "linear" in kind}):
-        raise ModelError(
-            f"{path}: layers of {', '.join(others)} are not ordinary attention, whose memory is all that llmfw plan counts; "
-            "start llmfw serve, whose log has the sizes"
-        )
-    if key := next((key for key in sorted(config) if STATE_KEYS.match(key)), None):
-        raise ModelError(
-            f"{path} has {key!r}: its layers keep states, whose memory llmfw plan does not count; start llmfw serve, whose "
-            "log has the sizes"
-        )
     heads, hidden = _number(config, "num_attention_heads", path), _number(config, "hidden_size", path)
     layers = _number(config, "num_hidden_layers", path)
-    notes: list[str] = []
-    if any(name in whole for name in ("vision_config", "audio_config")):
-        notes.append(
-            "Its weights include those for images or sound, which are freed after loading if it is served with text alone."
-        )
+    notes = _notes(whole)
     kv_heads, head_dim, v_head_dim = _heads(config, heads, hidden, notes)
     return ModelNumbers(
         folder=folder,
@@ -180,6 +166,45 @@ def read_numbers(folder: Path, formats: Collection[str] = ()) -> ModelNumbers:
         notes=notes,
         has_experts=bool(_find(config, "num_experts_per_tok")),
         reads_images="vision_config" in whole,
+    )
+
+
+def _notes(whole: Mapping[str, Any]) -> list[str]:
+    if any(name in whole for name in ("vision_config", "audio_config")):
+        return [
+            "Its weights include those for images or sound, which are freed after loading if it is served with text alone."
+        ]
+    return []
+
+
+def _numbers_with_states(
+    path: Path, whole: Mapping[str, Any], config: Mapping[str, Any], formats: Collection[str]
+) -> ModelNumbers:
+    """Return the numbers of a model whose layers keep states; raise ModelError if they cannot be measured."""
+    measured, notes = measure_states(path.parent), _notes(whole)
+    heads, kv_heads, head_dim, v_head_dim = measured.widest
+    dtype = _dtype(config, notes)
+    shape = measured.shapes[dtype]
+    return ModelNumbers(
+        folder=path.parent,
+        architecture=str((whole.get("architectures") or ["unknown"])[0]),
+        dtype=dtype,
+        layers=len(measured.attention),
+        heads=heads,
+        kv_heads=kv_heads,
+        head_dim=head_dim,
+        v_head_dim=v_head_dim,
+        hidden=shape["hidden_size"],
+        intermediate=shape["intermediate_size"],
+        vocab=shape["vocab_size"],
+        context=_find(config, "max_position_embeddings"),
+        quantized="quantization_config" in config,
+        dequantized=_is_dequantized(config, formats, notes),
+        windows=_windows(config, [str(kind) for kind in config.get("layer_types") or ()], 0),
+        notes=notes,
+        has_experts=bool(_find(config, "num_experts_per_tok")),
+        reads_images="vision_config" in whole,
+        states=measured,
     )
 
 
@@ -312,10 +337,5 @@ def _tensors(path: Path) -> Iterator[tuple[str, list[int]]]:
 
 def _count(folder: Path, program: str, *arguments: str) -> list[list[int]]:
     """Run a program on a model in a separate process; return the integers of each line that it prints."""
-    command = [sys.executable, "-c", program, str(folder), *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        reason = done.stderr.strip().splitlines()[-1] if done.stderr.strip() else "no reason given"
-        ours = re.match(r"llmfw\.core\.base\.errors\.\w+: (.*)", reason)
-        raise ModelError(ours[1] if ours else f"transformers cannot build the model of {folder}: {reason}")
-    return [[int(number) for number in line.split()] for line in done.stdout.splitlines()]
+    printed = run_program(folder, program, *arguments)
+    return [[int(number) for number in line.split()] for line in printed.splitlines()]

@@ -12,11 +12,13 @@ import copy
 import logging
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import nn
 
+from llmfw.core.interfaces.state_layer import StateLayer
 from llmfw.core.interfaces.state_storage import StateStorage
 
 from ..failure.refusal import refused, refusing
@@ -101,6 +103,7 @@ class PieceTrial:
             copied.float()
         self.tolerance = TOLERANCE if is_exact else LOOSE_TOLERANCE
         self._call = StateCall(copied.forward, _map_floats(call.arguments) if is_exact else call.arguments)
+        self._layer = _in_float32(call.mixer.layer) if is_exact else call.mixer.layer
         self._device = next(module.parameters()).device
         steps = [_alone(i, number) for i in (0, 1) for number in range(len(ALONE[0]) - 1)]
         self._expected = self._run(steps)
@@ -122,7 +125,7 @@ class PieceTrial:
 
     def _run(self, steps: list[list[Part]]) -> Any:
         """Return the module's output for the row, computed by parts that together have each token once."""
-        storage = StateStorage([self._call.mixer.layer], len(LENGTHS), self._device)
+        storage = StateStorage([self._layer], len(LENGTHS), self._device)
         outputs: list[tuple[Part, Any]] = []
         with torch.inference_mode():
             for part in [part for step in steps for part in step]:
@@ -164,6 +167,12 @@ def _difference(expected: Any, found: Any) -> float:
         difference = float((theirs - ours).abs().max() / largest)
         worst = math.inf if math.isnan(difference) else max(worst, difference)
     return worst
+
+
+def _in_float32(layer: StateLayer) -> StateLayer:
+    """Return a layer whose states are stored in float32, so that no rounding counts as a difference."""
+    states = tuple(replace(state, dtype=torch.float32) for state in layer.states)
+    return replace(layer, states=states)
 
 
 def _map_floats(given: Any) -> Any:

@@ -43,13 +43,11 @@ def find_states(model: nn.Module, vocab_size: int) -> list[StateLayer]:
     Raises:
         ModelError: a layer's states cannot be served; the message gives the reason.
     """
-    running = RunningStep()
-    found = [module for module in model.modules() if STATE_METHODS & names_in(module)]
-    if not found:
+    installed = install_mixers(model)
+    if not installed:
         return []
-    mixers = [_install(model, module, running, index) for index, module in enumerate(found)]
-    running.follow(model)
-    recorder = _Recorder()
+    found, mixers = zip(*installed, strict=True)
+    recorder = StateRecorder()
     ids = [[(7 * i + 11 * n + 3) % vocab_size for i in range(size)] for n, size in enumerate(LENGTHS)]
     with refusing(model, "running it to find its states"):
         run_packed(model, ids, recorder)
@@ -66,6 +64,17 @@ def find_states(model: nn.Module, vocab_size: int) -> list[StateLayer]:
     if singly := sorted({type_.__name__ for (type_, _), takes in takes_pieces.items() if not takes}):
         logger.info("%s computes a prompt after its first piece token by token.", ", ".join(singly))
     return layers
+
+
+def install_mixers(model: nn.Module) -> list[tuple[nn.Module, StateMixer]]:
+    """Replace the `forward` of each module that keeps states; return these modules and the replacements."""
+    found = [module for module in model.modules() if STATE_METHODS & names_in(module)]
+    if not found:
+        return []
+    running = RunningStep()
+    mixers = [_install(model, module, running, index) for index, module in enumerate(found)]
+    running.follow(model)
+    return list(zip(found, mixers, strict=True))
 
 
 def state_layers(model: nn.Module) -> tuple[StateLayer, ...]:
@@ -93,8 +102,8 @@ def _install(model: nn.Module, module: nn.Module, running: RunningStep, index: i
     return mixer
 
 
-class _Recorder(Packed):
-    """Runs packed sequences from position 0, and records the call and the states of each module."""
+class StateRecorder(Packed):
+    """Runs packed sequences of `LENGTHS` tokens from position 0, and records the call and the states of each module."""
 
     def __init__(self) -> None:
         super().__init__(LENGTHS)

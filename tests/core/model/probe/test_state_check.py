@@ -22,13 +22,13 @@ SMALL = {"ssm_out_multiplier": 0.004}
 SEQUENCES = [[5, 9, 3] * 12, [4, 8], [7] * 40]
 
 
-def make(model_type: str, **changes: Any) -> Any:
+def make(model_type: str, dtype: torch.dtype = torch.float32, **changes: Any) -> Any:
     register_with_transformers()
     torch.manual_seed(1)
     config = tiny_config(model_type)
     for name, value in changes.items():
         setattr(config, name, value)
-    model = AutoModelForCausalLM.from_config(config, dtype=torch.float32, attn_implementation=IMPLEMENTATION)
+    model = AutoModelForCausalLM.from_config(config, dtype=dtype, attn_implementation=IMPLEMENTATION)
     randomize(model)
     return model.eval().requires_grad_(False)
 
@@ -45,6 +45,13 @@ def test_packed_sequences_equal_each_alone(model_type: str, changes: dict[str, A
     packed = run_in_one_row(model, SEQUENCES)
     alone = torch.cat([run_in_one_row(model, [sequence]) for sequence in SEQUENCES])
     assert float((packed - alone).abs().max() / alone.abs().max()) < 1e-5
+
+
+@pytest.mark.parametrize("model_type", ["lfm2", "qwen3_5_text", "mamba2", "jamba"])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision_changes_no_verdict(model_type: str, dtype: torch.dtype) -> None:
+    """States that a model stores in 16 bits are compared in 32: else each was refused for their rounding."""
+    assert find_states(make(model_type, dtype), VOCAB_SIZE)
 
 
 def test_a_small_multiplier_hides_no_leak() -> None:
