@@ -26,6 +26,11 @@ TESTS = Path(__file__).parents[1]
 NAMES = {kind: f"my-{kind.replace('_', '-')}" for kind in KINDS}
 
 
+PAIRS = {
+    "sooner": ("logits_processor", "request_field"),
+    "larger-first": ("policy", "request_field"),
+    "all-three": ("policy", "logits_processor", "request_field"),
+}
 SEVERAL = ("policy", "command", "attention", "route")
 
 
@@ -48,6 +53,8 @@ def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for kind, name in NAMES.items():
         done = plugin_new(name, "--kind", kind, "--path", str(folder))
         assert done.exit_code == 0, done.output
+    for name, chosen in PAIRS.items():
+        assert plugin_new(name, *kinds(*chosen), "--path", str(folder)).exit_code == 0
     assert plugin_new("both", *kinds(*SEVERAL), "--path", str(folder)).exit_code == 0
     assert plugin_new("grown", "--kind", "policy", "--path", str(folder)).exit_code == 0
     done = plugin("add", *kinds(*SEVERAL[1:]), "--path", str(folder / "llmfw-grown"))
@@ -59,7 +66,7 @@ def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def installed(packages: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder that all of them are installed into: pip does no more with a wheel without scripts."""
     folder = tmp_path_factory.mktemp("installed")
-    for name in (*NAMES.values(), "both", "grown"):
+    for name in (*NAMES.values(), *PAIRS, "both", "grown"):
         for wheel in WheelBuilder(str(packages / f"llmfw-{name}")).build(directory=str(folder / "wheels")):
             zipfile.ZipFile(wheel).extractall(folder)
     return folder
@@ -71,11 +78,15 @@ def test_every_kind_has_a_package_template():
 
 @pytest.mark.parametrize(
     "chosen",
-    [pytest.param(tuple(KINDS), marks=pytest.mark.long, id="all"), ("policy", "tool_parser", "route")],
+    [
+        pytest.param((*KINDS, *PAIRS), marks=pytest.mark.long, id="all"),
+        ("policy", "tool_parser", "route"),
+    ],
 )
 def test_new_packages_pass_their_tests(chosen: tuple[str, ...], packages: Path, installed: Path):
     # One run for all, and one dtype of three: the import of torch takes longer than most of the tests.
-    places = [str(packages / f"llmfw-{name}" / "tests") for name in (NAMES[kind] for kind in chosen)]
+    names = [NAMES.get(kind, kind) for kind in chosen]
+    places = [str(packages / f"llmfw-{name}" / "tests") for name in names]
     options = ["-p", "length", "--hypothesis-profile", LENGTH]
     options += WITHOUT_UNUSED
     options += ["-q", "-p", "no:cacheprovider", "--import-mode=importlib", "-k", "not bf16 and not fp16"]
@@ -84,7 +95,7 @@ def test_new_packages_pass_their_tests(chosen: tuple[str, ...], packages: Path, 
         cwd=packages,
         env=os.environ
         | {
-            "PYTHONPATH": f"{installed}{os.pathsep}{TESTS}",
+            "PYTHONPATH": os.pathsep.join([str(installed), str(TESTS), os.environ.get("PYTHONPATH", "")]),
             "LLMFW_STRICT_PLUGINS": "1",
             "HYPOTHESIS_STORAGE_DIRECTORY": str(TESTS.parent / ".hypothesis"),  # with tables of characters
         },
@@ -187,17 +198,45 @@ def test_a_kind_that_is_there_is_refused(package: Path) -> None:
 
 
 def test_a_needed_field_joins_the_package_s_fields(tmp_path: Path) -> None:
-    """A logits processor comes with a request field; both kinds in one package have one hook for fields."""
-    chosen = kinds("logits_processor", "request_field")
-    assert plugin_new("joined", *chosen, "--path", str(tmp_path)).exit_code == 0
+    """A logits processor comes with a request field. Added to a package with a field, it joins that one's hook."""
     assert plugin_new("grown", *kinds("request_field"), "--path", str(tmp_path)).exit_code == 0
     grown = tmp_path / "llmfw-grown"
     assert plugin("add", *kinds("logits_processor"), "--path", str(grown)).exit_code == 0
-    for name in ("joined", "grown"):
-        registered: list[str] = []
-        module = runpy.run_path(str(tmp_path / f"llmfw-{name}" / f"llmfw_{name}" / "__init__.py"))
-        module["register_request_fields"](lambda field, *_, **__: registered.append(field))  # noqa: B023
-        assert registered == [name, f"{name}_strength"]
+    registered: list[str] = []
+    module = runpy.run_path(str(grown / "llmfw_grown" / "__init__.py"))
+    module["register_request_fields"](lambda field, *_, **__: registered.append(field))
+    assert registered == ["grown", "grown_strength"]
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_pairs_read_the_package_s_own_field(name: str, packages: Path) -> None:
+    """A package with a request field, and a policy or a logits processor, has one field, which the others need."""
+    function = name.replace("-", "_")
+    needed: dict[str, tuple[str, ...]] = {}
+
+    def register(registered: str, path: str, *, summary: str, needs_fields: tuple[str, ...] = ()) -> None:
+        needed[path.partition(".")[2].partition(":")[0]] = needs_fields
+
+    module = runpy.run_path(str(packages / f"llmfw-{name}" / f"llmfw_{function}" / "__init__.py"))
+    for hook in [each for each in module if each.startswith("register_")]:
+        module[hook](register)
+    assert needed == {kind: () if kind == "request_field" else (function,) for kind in PAIRS[name]}
+
+
+@pytest.mark.long
+def test_a_pair_keeps_the_promises_under_check(packages: Path, installed: Path) -> None:
+    """`llmfw check` finds what the pair declares: the fields of the policy, and who asks the processor."""
+    for kind in ("policy", "logits_processor", "request_field"):
+        name = "all_three" if kind == "request_field" else "all-three"
+        done = subprocess.run(
+            [sys.executable, "-m", "llmfw.api", "check", kind, name],
+            cwd=packages,
+            env=os.environ | {"PYTHONPATH": f"{installed}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_every_package_passes_ruff(packages: Path):

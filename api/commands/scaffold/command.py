@@ -66,12 +66,13 @@ def new_command(ctx: click.Context, name: str, kind_names: tuple[str, ...], path
     """Write the package llmfw-NAME: a simple plugin that works, its tests, a README and a CI file.
 
     Users choose the component by NAME. With several kinds, the package has one component of each, all called
-    NAME. Existing files are never overwritten.
+    NAME. A policy or a logits processor reads the request field of the same package, if there is one. Existing
+    files are never overwritten.
     """
-    from .kinds import KINDS
+    from .kinds import in_one_package
     from .package import PackageNames, write_package
 
-    kinds, names = [KINDS[kind] for kind in dict.fromkeys(kind_names)], PackageNames(name)
+    kinds, names = in_one_package(kind_names), PackageNames(name)
     _check_plugin_name(names, ctx)
     notes = [_check_component_name(kind, names, ctx) for kind in kinds]
     folder = write_package(kinds, names, path)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from llmfw.core.plugin.hookspecs import HOOK_NAMES
 
@@ -21,6 +21,7 @@ class Kind:
         class_suffix: suffix of the class's name.
         promises: description of what the package's test checks, as a phrase.
         check: options that `llmfw check` needs.
+        variant: folder of other templates, within the kind's own; "": its own.
     """
 
     name: str
@@ -29,6 +30,7 @@ class Kind:
     class_suffix: str = ""
     promises: str = KEPT
     check: str = ""
+    variant: str = ""
 
     @property
     def spoken(self) -> str:
@@ -184,3 +186,21 @@ KINDS: Mapping[str, Kind] = {
         ),
     )
 }
+
+PAIRED: Mapping[str, str] = {
+    "request_field": "a number from 0 to 10",
+    "policy": "the largest number of the request field first",
+    "logits_processor": "answers that end sooner, by the number of the request field",
+}
+"""Summaries of the kinds that are written in another way if one package has a field and a kind that reads it."""
+
+
+def in_one_package(names: Sequence[str]) -> list[Kind]:
+    """Return the kinds of a new package, each once. Kinds that can read the package's request field do so."""
+    chosen = list(dict.fromkeys(names))
+    if "request_field" not in chosen or len(PAIRED.keys() & set(chosen)) < 2:
+        return [KINDS[name] for name in chosen]
+    return [
+        replace(KINDS[name], summary=PAIRED[name], variant="paired") if name in PAIRED else KINDS[name]
+        for name in chosen
+    ]

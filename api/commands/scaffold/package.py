@@ -117,13 +117,14 @@ def declarations(kinds: Sequence[Kind], names: PackageNames) -> list[str]:
 
 def declaration(kind: Kind, names: PackageNames) -> str:
     """Return the text of a module that declares one component, command or route."""
-    own, common = TEMPLATES / kind.name / "declaration.txt", TEMPLATES / "package" / "declaration.txt"
-    return _filled(own if own.exists() else common, _values(kind, names)).decode()
+    folders = (TEMPLATES / kind.name / kind.variant, TEMPLATES / kind.name, TEMPLATES / "package")
+    found = next(file for folder in folders if (file := folder / "declaration.txt").exists())
+    return _filled(found, _values(kind, names)).decode()
 
 
 def component_files(kind: Kind, names: PackageNames) -> Iterator[tuple[str, bytes]]:
     """Yield the path and the content of each file that a package has for one kind, except the declaration."""
-    own, values = TEMPLATES / kind.name, _values(kind, names)
+    own, values = TEMPLATES / kind.name / kind.variant, _values(kind, names)
     yield f"{names.module}/{kind.name}.py", _filled(own / "component.txt", values)
     for file in sorted((own / "data").rglob("*")):
         if file.is_file():
