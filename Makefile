@@ -13,7 +13,7 @@ BIN = $(VENV)/bin
 PIP = $(BIN)/python -m pip --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test test-all test-light test-oldest attack examples mutants soak soak-server lint types docs surface site model-table size bench peers bench-peers \
+.PHONY: help serve test test-all test-light test-oldest attack examples mutants soak soak-server drill lint types docs surface site model-table size bench peers bench-peers \
 	simulate-bench gpu gpu-wheels python
 
 help:  ## list these targets
@@ -77,6 +77,11 @@ mutants: $(VENV)/installed-dev  ## plant mistakes in bundled components, and cou
 
 soak: $(VENV)/installed-dev  ## a million random operations on the scheduler; takes about ten minutes
 	LLMFW_TEST_OPERATIONS=1000000 $(BIN)/pytest $(UNLIMITED) tests/core/schedule/test_everything.py
+
+DRILL_ROUNDS ?= 5
+
+drill: $(VENV)/installed-dev  ## five times every fault under load, beside Prometheus, which must be installed; takes half an hour
+	LLMFW_DRILL=real LLMFW_DRILL_ROUNDS=$(DRILL_ROUNDS) $(BIN)/pytest $(UNLIMITED) tests/crash/test_drill.py -s
 
 SOAK_FOLDER ?= build/soak
 SOAK_HOURS ?= 2

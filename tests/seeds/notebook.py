@@ -28,12 +28,16 @@ class Cell:
 
     def compile(self, changes: Mapping[str, str]) -> CodeType:
         """Return its code, with texts replaced; tracebacks show the file's own lines."""
+        tree = ast.parse(self.changed(changes), str(self.path))
+        ast.increment_lineno(tree, self.line - 1)
+        return compile(tree, str(self.path), "exec")
+
+    def changed(self, changes: Mapping[str, str]) -> str:
+        """Return its source, with texts replaced."""
         source = self.source
         for old, new in changes.items():
             source = source.replace(old, new)
-        tree = ast.parse(source, str(self.path))
-        ast.increment_lineno(tree, self.line - 1)
-        return compile(tree, str(self.path), "exec")
+        return source
 
 
 def read_cells(path: Path) -> Iterator[Cell]:
