@@ -71,10 +71,14 @@ class WeightsService:
             found = (self._folder / path).resolve()
             if not found.is_relative_to(self._folder):
                 raise RequestError(
-                    f"path is {path!r:.200}, which is not below the folder of --weights-from", param="path"
+                    f"path is {path!r:.200}, which is not below the folder of --weights-from; give a folder in there",
+                    param="path",
                 )
             if not found.is_dir():
-                raise RequestError(f"path is {path!r:.200}, which is no folder", param="path")
+                raise RequestError(
+                    f"path is {path!r:.200}, which is no folder; give the folder of a checkpoint",
+                    param="path",
+                )
             difference = self._form.difference(CheckpointForm.of(found))
         except (ModelError, OSError, ValueError) as error:  # ValueError: a NUL in the path
             raise RequestError(

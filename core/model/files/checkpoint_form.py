@@ -56,7 +56,7 @@ class CheckpointForm:
         """
         config = _without_notes(read_json(folder / "config.json"))
         if not config:
-            raise ModelError(f"{folder} has no config.json")
+            raise ModelError(f"{folder} has no config.json; give the folder of a checkpoint")
         if (dtype := config.pop("torch_dtype", None)) is not None:
             config.setdefault("dtype", dtype)
         files = {name: _digest(folder / name) for name in FILES if (folder / name).is_file()}
