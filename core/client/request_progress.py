@@ -65,7 +65,7 @@ class RequestProgress:
             sampling = msgspec.structs.replace(request.sampling, seed=continuations.draw_seed())
             request = msgspec.structs.replace(request, sampling=sampling)
         self._request = request
-        self.sent = array("i")
+        self.sent = array("q")
 
     @property
     def continues(self) -> bool:
