@@ -76,7 +76,7 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     bad_words: tuple[tuple[int, ...], ...] = ()
 
     def __post_init__(self) -> None:
-        """Raise RequestError, naming the parameter, for a value out of range."""
+        """Raise RequestError, naming the parameter, for a value out of range. NaN is within no range."""
         if self.max_tokens is not None:
             _check("max_tokens", self.max_tokens, self.max_tokens >= 1, "at least 1")
         _check("min_tokens", self.min_tokens, self.min_tokens >= 0, "0 or more")
@@ -87,14 +87,18 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
                 self.min_tokens <= self.max_tokens,
                 f"at most max_tokens ({self.max_tokens})",
             )
-        _check("temperature", self.temperature, _within(self.temperature, 0, 100), "between 0 and 100")
+        _check("temperature", self.temperature, 0 <= self.temperature <= 100, "between 0 and 100")
         _check("top_k", self.top_k, self.top_k >= -1, "-1, 0 (both: off) or more")
         _check("top_p", self.top_p, 0 < self.top_p <= 1, "above 0 and at most 1")
-        _check("min_p", self.min_p, _within(self.min_p, 0, 1), "between 0 and 1")
-        for name in ("presence_penalty", "frequency_penalty"):
-            _check(name, getattr(self, name), _within(getattr(self, name), -2, 2), "between -2 and 2")
-        penalty = self.repetition_penalty
-        _check("repetition_penalty", penalty, _within(penalty, 0.01, 100), "between 0.01 and 100")
+        _check("min_p", self.min_p, 0 <= self.min_p <= 1, "between 0 and 1")
+        presence, frequency, repetition = (
+            self.presence_penalty,
+            self.frequency_penalty,
+            self.repetition_penalty,
+        )
+        _check("presence_penalty", presence, -2 <= presence <= 2, "between -2 and 2")
+        _check("frequency_penalty", frequency, -2 <= frequency <= 2, "between -2 and 2")
+        _check("repetition_penalty", repetition, 0.01 <= repetition <= 100, "between 0.01 and 100")
         if self.logit_bias:
             _check_biases(self.logit_bias)
         for i, text in enumerate(self.stop):
@@ -105,7 +109,7 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     @property
     def banned_token_ids(self) -> tuple[int, ...]:
         """Tokens of the bad words that consist of a single token."""
-        return tuple({word[0] for word in self.bad_words if len(word) == 1})
+        return tuple({word[0] for word in self.bad_words if len(word) == 1}) if self.bad_words else ()
 
     @property
     def has_penalties(self) -> bool:
@@ -120,11 +124,7 @@ def _check_biases(biases: dict[int, float]) -> None:
     if min(biases) >= 0 and min(values) >= -100 and max(values) <= 100 and not math.isnan(sum(values)):
         return
     for token, bias in biases.items():
-        _check(f"logit_bias.{token}", bias, token >= 0 and _within(bias, -100, 100), "between -100 and 100")
-
-
-def _within(value: float, low: float, high: float) -> bool:
-    return low <= value <= high and math.isfinite(value)  # in this order: isfinite fails for huge integers
+        _check(f"logit_bias.{token}", bias, token >= 0 and -100 <= bias <= 100, "between -100 and 100")
 
 
 def _check(param: str, value: object, good: bool, expected: str) -> None:
