@@ -72,9 +72,13 @@ class AttentionStep:
         layers: attention layers, by position among all layers of the model.
         batch: tensors of the step.
         states: states of the step's sequences; None: the model has none.
+
+    Attributes:
+        backend: backend that computes this step, for module passes that call it directly.
+        layers, batch: the constructor's arguments.
     """
 
-    __slots__ = ("_backend", "_batch", "_layers", "_states")
+    __slots__ = ("_backend", "_states", "backend", "batch", "layers")
 
     def __init__(
         self,
@@ -83,25 +87,11 @@ class AttentionStep:
         batch: ForwardBatch,
         states: RowStates | None = None,
     ) -> None:
+        self.backend = backend.planned if isinstance(backend, SplitAttention) else backend
+        self.layers = layers
+        self.batch = batch
         self._backend = backend
-        self._layers = layers
-        self._batch = batch
         self._states = states
-
-    @property
-    def backend(self) -> AttentionBackend:
-        """Backend that has planned this step, for module passes that call it directly."""
-        return self._backend.planned if isinstance(self._backend, SplitAttention) else self._backend
-
-    @property
-    def layers(self) -> Layers:
-        """Attention layers, by position among all layers of the model."""
-        return self._layers
-
-    @property
-    def batch(self) -> ForwardBatch:
-        """Tensors of the step."""
-        return self._batch
 
     def attend(
         self,
@@ -121,13 +111,13 @@ class AttentionStep:
         """
         index = module.layer_idx
         assert isinstance(index, int)
-        layer = self._layers[index]
+        layer = self.layers[index]
         output = self._backend.forward(
             query[0].transpose(0, 1),
             key[0].transpose(0, 1),
             value[0].transpose(0, 1),
             layer,
-            self._batch,
+            self.batch,
             s_aux,
         )
         _, num_heads, num_tokens, _ = query.shape
