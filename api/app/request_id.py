@@ -15,7 +15,7 @@ def add_request_id(scope: HTTPScope, message: Message) -> None:
 
     The id is also sent as `request-id`, where Anthropic's SDKs look for it.
     """
-    given = dict(reversed(scope["headers"])).get(b"x-request-id", b"")
+    given = dict([*scope["headers"]][::-1]).get(b"x-request-id", b"")  # of several headers, the first
     request_id = given if _SANE_ID.fullmatch(given) else f"req_{os.urandom(16).hex()}".encode()
     message["headers"] = [  # type: ignore[typeddict-unknown-key]
         *message["headers"],  # type: ignore[typeddict-item]

@@ -108,7 +108,7 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     @property
     def banned_token_ids(self) -> tuple[int, ...]:
         """Tokens of the bad words that consist of a single token."""
-        return tuple({word[0] for word in self.bad_words if len(word) == 1})
+        return tuple({word[0] for word in self.bad_words if len(word) == 1}) if self.bad_words else ()
 
     @property
     def has_penalties(self) -> bool:

@@ -28,6 +28,10 @@ Pages = npt.NDArray[np.int32]
 Words = npt.NDArray[np.int32]
 TokenIds = npt.NDArray[np.int32]
 
+SampledTokens = tuple[Ints, Ints, Ints]
+"""For each sampled token: index, among the T tokens, of the token that precedes it; its row of the page table;
+and its position in its sequence: [S] each."""
+
 NOT_IN_FLIGHT = -1
 """Entry of `StepInput.sources` for a token whose id is known."""
 
@@ -283,17 +287,12 @@ class StepInput(msgspec.Struct, frozen=True, omit_defaults=True):
         return self.rows if self.is_decode else np.repeat(self.rows, self.num_sampled)
 
     @property
-    def sampled_places(self) -> Ints:
-        """Index, among the T tokens, of the token that precedes each sampled token: [S]."""
+    def sampled(self) -> SampledTokens:
+        """Places, rows and positions of the sampled tokens."""
         if self.is_decode:
-            return np.arange(len(self.rows))
-        return self._last_of_each(np.cumsum(self.counts))
-
-    @property
-    def sampled_positions(self) -> Ints:
-        """Position of each sampled token in its sequence: [S]."""
-        ends = self.kv_lens
-        return ends if self.is_decode else self._last_of_each(ends) + 1
+            return np.arange(len(self.rows)), self.rows, self.kv_lens
+        places, positions = self._last_of_each(np.cumsum(self.counts)), self._last_of_each(self.kv_lens) + 1
+        return places, self.sampled_rows, positions
 
     def _last_of_each(self, ends: Ints) -> Ints:
         """Return the `num_sampled[b]` integers just below `ends[b]`, for each sequence b in turn: [S]."""

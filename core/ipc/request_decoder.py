@@ -28,6 +28,8 @@ LONG_FIELDS = ("logit_bias", "allowed_token_ids", "bad_words")
 MAX_KEPT = 8  # values of each long field
 LEAST_BYTES = 256  # shorter values are decoded again
 
+_NAMES = tuple(name.encode() for name in LONG_FIELDS)
+
 _ABSENT = msgspec.Raw()
 
 
@@ -44,6 +46,7 @@ class RequestDecoder:
         self._kept: dict[str, OrderedDict[bytes, Any]] = {name: OrderedDict() for name in LONG_FIELDS}
         sampling = _with_types(SamplingParams, dict.fromkeys(LONG_FIELDS, msgspec.Raw))
         self._request = _with_types(Request, {"sampling": sampling})
+        self._plain: msgspec.msgpack.Decoder[ToEngine] = msgspec.msgpack.Decoder(ToEngine)
         self._decoder = msgspec.msgpack.Decoder(
             self._request | EmbedRequest | Abort | StatsQuery | ReportQuery | Control
         )
@@ -55,6 +58,8 @@ class RequestDecoder:
             msgspec.DecodeError: the payload is not a message, or a field has the wrong type.
             RequestError: a sampling parameter is out of range.
         """
+        if not any(map(payload.__contains__, _NAMES)):  # nearly all messages
+            return self._plain.decode(payload)
         message: Any = self._decoder.decode(payload)
         if not isinstance(message, self._request):
             return message  # type: ignore[no-any-return]

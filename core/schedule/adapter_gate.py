@@ -69,6 +69,7 @@ class AdapterGate:
             slot = self._slots.slot_of(adapter)
             assert slot is not None, f"sequence {seq.id} started without a slot for its adapter"
             self._table.slot[seq.index] = slot + 1
+            self._table.uses_slots = True
             self._fresh.discard(adapter)
             self._slots.use(adapter)
 

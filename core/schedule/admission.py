@@ -94,7 +94,7 @@ class Admission:
             if seq.num_in_flight:
                 continue
             adapter = int(self._table.adapter[index])
-            if adapter in refused or not self._has_slot(seq):
+            if adapter and (adapter in refused or not self._has_slot(seq)):
                 refused.add(adapter)
                 passed_over.append(seq.index)
                 continue
@@ -177,7 +177,8 @@ class Admission:
                 if count:
                     self._leaders.lead(seq)
                 lane.start(seq)
-                self._gate.start(seq)
+                if self._table.adapter[seq.index]:
+                    self._gate.start(seq)
                 self._pages.count_found(seq)
                 if self._trace is not None:
                     self._trace.admitted(seq)

@@ -322,7 +322,8 @@ def constraint_of(
         on_cost: function called when the grammar is too expensive.
     """
     has_budget = request.thinking is not None and request.thinking.budget is not None
-    has_words = any(len(word) > 1 for word in request.sampling.bad_words)
+    words = request.sampling.bad_words
+    has_words = bool(words) and any(len(word) > 1 for word in words)
     needed = grammar is not None or has_budget or has_words
     return Constraint(request, grammar, calls, on_cost) if needed else None
 

@@ -70,7 +70,7 @@ class Lane:
     @property
     def is_open(self) -> bool:
         """Whether any sequence waits or runs."""
-        return bool(self._running) or bool(len(self.queue))
+        return bool(self._running or self.queue.size)
 
     @property
     def running(self) -> list[SequenceState]:
@@ -99,12 +99,14 @@ class Lane:
     @property
     def num_waiting(self) -> int:
         """Number of waiting sequences."""
-        return len(self.queue)
+        return self.queue.size
 
     @property
     def num_waiting_unscored(self) -> int:
         """Number of waiting sequences that do not request their prompt's log probabilities."""
-        return len(self.queue) - int(np.count_nonzero(self._table.is_scored[self.queue.indices]))
+        if not self.queue.size:
+            return 0
+        return self.queue.size - int(np.count_nonzero(self._table.is_scored[self.queue.indices]))
 
     def add(self, seq: SequenceState) -> None:
         """Add a waiting sequence."""

@@ -60,9 +60,12 @@ class BatchPlan:
         indices: indices of the sequences in the table, valid until they end: [B].
         is_new, is_prefill: flags as in `PlannedSequence`: [B].
         drafts: drafted tokens of the sequences that have any, by index into `sequences`.
+
+    Attributes:
+        prefills: the sequences that compute prompt tokens, in order; usually only a few of the step's sequences.
     """
 
-    __slots__ = ("_prefills", "drafts", "indices", "is_new", "is_prefill", "sequences", "step")
+    __slots__ = ("drafts", "indices", "is_new", "is_prefill", "prefills", "sequences", "step")
 
     def __init__(
         self,
@@ -79,7 +82,7 @@ class BatchPlan:
         self.is_new = is_new
         self.is_prefill = is_prefill
         self.drafts = drafts or {}
-        self._prefills: list[PlannedSequence] | None = None
+        self.prefills = [self._part(place) for place in is_prefill.nonzero()[0].tolist()]
 
     @property
     def rows(self) -> Ints:
@@ -120,13 +123,6 @@ class BatchPlan:
     def parts(self) -> list[PlannedSequence]:
         """The plan as one `PlannedSequence` per sequence, in order."""
         return [self._part(place) for place in range(len(self.sequences))]
-
-    @property
-    def prefills(self) -> list[PlannedSequence]:
-        """The sequences that compute prompt tokens, in order; usually only a few of the step's sequences."""
-        if self._prefills is None:
-            self._prefills = [self._part(place) for place in self.is_prefill.nonzero()[0].tolist()]
-        return self._prefills
 
     @property
     def sampling(self) -> list[SequenceState]:

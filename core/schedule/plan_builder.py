@@ -49,16 +49,17 @@ class PlanBuilder:
     @property
     def has_decoding(self) -> bool:
         """Whether any sequence decodes."""
-        return any(len(indices) for indices in self._decoding)
+        return bool(self._decoding)
 
     @property
     def is_empty(self) -> bool:
         """Whether nothing was added."""
-        return not self._pieces and not self.has_decoding
+        return not (self._pieces or self._decoding)
 
     def decode(self, indices: Indices) -> None:
         """Add decoding sequences. Each sequence computes its last sampled token and samples the next one."""
-        self._decoding.append(indices)
+        if len(indices):
+            self._decoding.append(indices)
 
     def add_piece(self, seq: SequenceState, count: int) -> None:
         """Add a piece: the next `count` tokens of a sequence that does not decode."""

@@ -118,9 +118,9 @@ class Retraction:
         The policy and the API keys' shares of the rows determine which sequences may be retracted (see
         `SchedulePolicy.give_way` and `turns.above_share`).
         """
-        policy = self._adapter.policy
         if not (lane is self._live and lane.num_waiting and lane.num_running):
             return
+        policy = self._adapter.policy
         if not (policy.preempts or (self._adapter.has_shares and lane.num_running >= self._places)):
             return
         first = self._adapter.first(lane)
@@ -193,5 +193,7 @@ class Retraction:
 
     def _needed(self, wanted: dict[SequenceState, int]) -> int:
         pages = self._pages
+        if not wanted:
+            return 0
         needed = (pages.num_new_pages(seq, seq.num_computed + count) for seq, count in wanted.items())
         return sum(needed) * pages.page_size

@@ -348,12 +348,13 @@ class Scheduler:
         Also charges tenants for prompt tokens.
         """
         prefills = plan.prefills
+        if not prefills:
+            return
         for p in prefills:
             if p.seq.num_cached_first is None:
                 p.seq.num_cached_first = p.start
                 self.num_prompt_tokens += p.seq.num_tokens  # with `Request.output`
                 self.num_prompt_cached += p.start
                 p.seq.queued_us = int((self._clock() - self._table.came_at[p.seq.index]) * 1e6)
-        if prefills:
-            tenants = self._table.tenant[plan.indices[plan.is_prefill]]
-            self.tenants.charge(tenants, plan.counts[plan.is_prefill] * np.float64(PROMPT_WEIGHT))
+        tenants = self._table.tenant[plan.indices[plan.is_prefill]]
+        self.tenants.charge(tenants, plan.counts[plan.is_prefill] * np.float64(PROMPT_WEIGHT))

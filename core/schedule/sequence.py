@@ -133,23 +133,22 @@ class SequenceState:
         self.is_plain = bool(self.output) and constraint is None and request.logprobs is None
         self.status = Status.WAITING
         self.finish_reason: FinishReason | None = None
-        self.table = SequenceTable(1) if table is None else table
-        self.index = self.table.add(self)
-        self.arrival = arrival
-        self.table.priority[self.index] = request.priority
-        self.table.prompt_len[self.index] = self.prompt_len
-        self.table.max_len[self.index] = self.prompt_len + self.max_tokens
-        self.table.deadline[self.index] = math.inf
-        self.table.tracking[self.index] = (
-            COUNTS * request.sampling.has_penalties + TOKENS * processors.need_tokens
-        )
-        self.table.is_scored[self.index] = asks
         self.media = SequenceMedia(self.prompt, request.media) if request.media else None
-        self.table.shift[self.index] = self.media.shift if self.media else 0
-        self.length = self.num_tokens
+        self.table = table = SequenceTable(1) if table is None else table
+        self.index = index = table.add(self)
+        table.arrival[index] = arrival
+        table.priority[index] = request.priority
+        table.prompt_len[index] = self.prompt_len
+        table.max_len[index] = self.prompt_len + self.max_tokens
+        table.deadline[index] = math.inf
+        table.tracking[index] = COUNTS * request.sampling.has_penalties + TOKENS * processors.need_tokens
+        table.is_scored[index] = asks
+        table.length[index] = self.prompt_len + len(self.output)
+        table.row[index] = -1
         if self.output:
-            self.last_token = self.output[-1]
-        self.row = -1
+            table.last_token[index] = self.output[-1]
+        if self.media:
+            table.shift[index] = self.media.shift
 
     @property
     def token_ids(self) -> npt.NDArray[np.int32]:

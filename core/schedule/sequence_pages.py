@@ -17,12 +17,12 @@ order, so the new owner writes to the pages only after that step.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from llmfw.core.base.media import shared_length
+from llmfw.core.base.media import MediaSpan, shared_length
 from llmfw.core.base.step import NO_INTS, NO_PAGES, Ints
 
 from .cache.kv_pool import KVPool, Pages
@@ -238,7 +238,9 @@ class SequencePages:
 
         The tokens must be computed.
         """
-        num_full = self._publishable(seq, num_tokens) // self.page_size
+        if seq.media is not None:
+            num_tokens = self._publishable(seq, seq.media.spans, num_tokens)
+        num_full = num_tokens // self.page_size
         if num_full <= seq.num_shared_pages:
             return
         row = self._row(seq)[:num_full]
@@ -300,17 +302,15 @@ class SequencePages:
         certain = shared_length(seq.media.spans, length, self.page_size)
         return found if certain == length else self.cache.match(ids[:certain], salt)
 
-    def _publishable(self, seq: SequenceState, num_tokens: int) -> int:
-        """Return how many of a sequence's first `num_tokens` tokens may be given to the cache.
+    def _publishable(self, seq: SequenceState, spans: Sequence[MediaSpan], num_tokens: int) -> int:
+        """Return how many of the first `num_tokens` tokens of a sequence with images may be given to the cache.
 
         These tokens must not end within the first positions of an image. The cache must not hold pages for
         these tokens that may belong to another image.
         """
-        if seq.media is None:
-            return num_tokens
-        num_tokens = shared_length(seq.media.spans, num_tokens, self.page_size)
+        num_tokens = shared_length(spans, num_tokens, self.page_size)
         found = self.cache.match_length(seq.cache_ids[:num_tokens], seq.request.cache_salt)
-        certain = shared_length(seq.media.spans, found, self.page_size)
+        certain = shared_length(spans, found, self.page_size)
         return num_tokens if certain == found else certain
 
     def _exchange(self, seq: SequenceState, match: Match) -> None:

@@ -59,6 +59,7 @@ class SequenceTable:
         slot: number of the adapter's slot while the sequence runs, from 1; 0: no adapter.
         shift: difference of the rotary position from the index, for tokens after the prompt.
         token_at: time of the last token (see `TokenGaps`); 0 before the first.
+        uses_slots: whether any sequence has had an adapter's slot. If not, steps need not read `slot`.
     """
 
     arrival: Ints
@@ -105,9 +106,8 @@ class SequenceTable:
     _FLOATS = ("came_at", "deadline", "token_at")
 
     def __init__(self, capacity: int = 64) -> None:
-        for names, dtype in ((self._INTS, np.int64), (self._FLOATS, np.float64)):
-            for name in names:
-                setattr(self, name, np.zeros(capacity, dtype=dtype))
+        self._use(np.zeros((len(self._INTS), capacity), np.int64), np.zeros((len(self._FLOATS), capacity)))
+        self.uses_slots = False
         self._fields: dict[str, Floats] = {}
         self._sequences: list[SequenceState | None] = [None] * capacity
         self._free = list(range(capacity - 1, -1, -1))
@@ -118,8 +118,8 @@ class SequenceTable:
             self._grow()
         index = self._free.pop()
         self._sequences[index] = seq
-        for name in (*self._INTS, *self._FLOATS):
-            getattr(self, name)[index] = 0
+        self._ints[:, index] = 0
+        self._floats[:, index] = 0
         for name, column in self._fields.items():
             column[index] = _number_in(seq, name)
         return index
@@ -155,11 +155,16 @@ class SequenceTable:
         all_of_them = self._sequences
         return [all_of_them[index] for index in indices.tolist()]
 
+    def _use(self, ints: Ints, floats: Floats) -> None:
+        """Use these arrays, whose rows are the columns: [number of columns, capacity] each."""
+        self._ints, self._floats = ints, floats
+        for name, column in zip((*self._INTS, *self._FLOATS), (*ints, *floats), strict=True):
+            setattr(self, name, column)
+
     def _grow(self) -> None:
         before = len(self._sequences)
-        for name in (*self._INTS, *self._FLOATS):
-            column = getattr(self, name)
-            setattr(self, name, np.concatenate([column, np.zeros_like(column)]))
+        more = ((0, 0), (0, before))
+        self._use(np.pad(self._ints, more), np.pad(self._floats, more))
         for name, numbers in self._fields.items():
             self._fields[name] = np.concatenate([numbers, np.full_like(numbers, np.nan)])
         self._sequences += [None] * before

@@ -38,7 +38,9 @@ def write_decode(pages: SequencePages, indices: Indices) -> StepInput:
     places, changed = pages.take_changes(rows, starts + 1)
     row_counts, row_tokens = _tracked(table, indices, starts + 1)
     states = NO_COPIES if pages.states is None else pages.states.take_copies((), num, rows, starts, ones)
-    shifts = table.shift[indices]
+    rotary = NO_INTS
+    if pages.images is not None and (shifts := table.shift[indices]).any():
+        rotary = np.tile(starts + shifts, (3, 1))
     return StepInput(
         tokens=tokens,
         sources=sources,
@@ -54,7 +56,7 @@ def write_decode(pages: SequencePages, indices: Indices) -> StepInput:
         row_tokens=row_tokens,
         states=states,
         adapters=_adapters(table, indices),
-        rotary=np.tile(starts + shifts, (3, 1)) if shifts.any() else NO_INTS,
+        rotary=rotary,
     )
 
 
@@ -149,6 +151,8 @@ def count_tokens(seq: SequenceState) -> RowCounts:
 
 def _adapters(table: SequenceTable, indices: Indices) -> Ints:
     """Return the slots of the sequences' adapters, as in `StepInput`."""
+    if not table.uses_slots:
+        return NO_INTS
     slots = table.slot[indices]
     return slots if slots.any() else NO_INTS
 

@@ -18,35 +18,34 @@ class WaitingQueue:
 
     Args:
         table: table of all sequences.
+
+    Attributes:
+        size: number of waiting sequences.
     """
 
     def __init__(self, table: SequenceTable) -> None:
         self._table = table
         self._indices = np.zeros(64, dtype=np.intp)
-        self._size = 0
-
-    def __len__(self) -> int:
-        """Return the number of waiting sequences."""
-        return self._size
+        self.size = 0
 
     @property
     def indices(self) -> Indices:
         """Table indices of the waiting sequences: [W]. A view, valid until the queue changes."""
-        return self._indices[: self._size]
+        return self._indices[: self.size]
 
     def add(self, seq: SequenceState) -> None:
         """Add a waiting sequence."""
-        if self._size == len(self._indices):
+        if self.size == len(self._indices):
             self._indices = np.concatenate([self._indices, np.zeros_like(self._indices)])
-        self._indices[self._size] = seq.index
-        self._table.place[seq.index] = self._size
-        self._size += 1
+        self._indices[self.size] = seq.index
+        self._table.place[seq.index] = self.size
+        self.size += 1
 
     def remove(self, seq: SequenceState) -> None:
         """Remove a sequence; the last sequence of the queue takes over its index."""
         place = self._table.place[seq.index]
-        self._size -= 1
-        last = self._indices[self._size]
+        self.size -= 1
+        last = self._indices[self.size]
         self._indices[place] = last
         self._table.place[last] = place
 

@@ -85,7 +85,7 @@ class AskedLogprobs:
             logits: logits from which to sample: [S, vocab].
             rows: row of each token to sample: [S].
         """
-        groups = self._groups(rows)
+        groups = self._groups(rows) if self._rows_that_ask else []
         if not groups:
             return []
         given_ids = [[self._given[int(rows[i])] for i in each] if m else [] for (_, m), each in groups]
@@ -148,8 +148,6 @@ class AskedLogprobs:
         Returns:
             For each group: number of most likely tokens, width of the table of given tokens, indices.
         """
-        if not self._rows_that_ask:
-            return []
         wanted = self._num_top[rows]
         asking: dict[tuple[int, int], list[int]] = {}
         for place in np.flatnonzero(wanted != NOT_ASKED).tolist():

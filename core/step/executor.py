@@ -23,6 +23,7 @@ from llmfw.core.base.described import described
 from llmfw.core.base.step import (
     NOT_IN_FLIGHT,
     Ints,
+    SampledTokens,
     ScoredPrompt,
     StepInput,
     StepOutput,
@@ -57,12 +58,14 @@ class ForwardPass:
 
     Attributes:
         step: input of the step.
+        sampled: the step's sampled tokens, on the host.
         logits: logits from which to sample, float32: [S, vocab].
         prompt_logits: logits of scored prompt tokens, in the model's dtype: [P, vocab]; None: no such tokens.
         rows: page table row of each sampled token, on the device: [S].
     """
 
     step: StepInput
+    sampled: SampledTokens
     logits: torch.Tensor
     prompt_logits: torch.Tensor | None
     rows: torch.Tensor
@@ -175,14 +178,15 @@ class Executor:
         changes = self._page_table.change(step.page_places, step.pages)
         if self._graphs is not None and self._graphs.serves(step):
             logits, rows = self._graphs.run(step, changes)
-            return ForwardPass(step, logits, None, rows)
+            return ForwardPass(step, step.sampled, logits, None, rows)
         placed = [] if self._images is None else self._images.begin(step.images)
-        to_sample, positions = step.sampled_places, step.positions
+        sampled, positions = step.sampled, step.positions
+        to_sample = sampled[0]
         slots = self._page_table.slots(step.token_rows, positions)
         known, sources, places, at, rows, wanted, sampled_rows, *to_write = self._staging.send(
             *(step.tokens, step.sources, step.rotary if len(step.rotary) else positions, slots, step.rows),
             np.concatenate([to_sample, *map(_scored_indices, step.scored)]) if step.scored else to_sample,
-            step.sampled_rows,
+            sampled[1],
             *(changes or ()),
             counts_writes=True,
         )
@@ -205,9 +209,9 @@ class Executor:
         watch.check()
         # float() does not copy float32 tensors. The sampler may change the logits: nothing else reads them.
         if not step.scored:
-            return ForwardPass(step, logits.float(), None, sampled_rows)
+            return ForwardPass(step, sampled, logits.float(), None, sampled_rows)
         num = len(to_sample)
-        return ForwardPass(step, logits[:num].float(), logits[num:], sampled_rows)
+        return ForwardPass(step, sampled, logits[:num].float(), logits[num:], sampled_rows)
 
     def sample(self, forward: ForwardPass, masks: TokenMasks | None = None) -> PendingOutput:
         """Start sampling for the step whose forward pass was started last.
@@ -216,13 +220,12 @@ class Executor:
             forward: result of `forward` for that step.
             masks: masks of allowed tokens, for the constrained sampled tokens; None: no token is constrained.
         """
-        step = forward.step
         prompt_scores = (
             []
             if forward.prompt_logits is None
-            else self._asked.prompt_scores(step.scored, forward.prompt_logits)
+            else self._asked.prompt_scores(forward.step.scored, forward.prompt_logits)
         )
-        rows, positions = step.sampled_rows, step.sampled_positions
+        _, rows, positions = forward.sampled
         asking = self._asked.before_sampling(forward.logits, rows)
         processing = None
         if self._processors is not None and self._processors.ask(rows):
@@ -233,7 +236,7 @@ class Executor:
         self._last_tokens.index_copy_(0, forward.rows, tokens)
         if self._clock is not None:
             self._clock.end()
-        scores = self._asked.scores(asking, forward.logits, rows, tokens)
+        scores = self._asked.scores(asking, forward.logits, rows, tokens) if asking else []
         if processing is not None:
             processing.append(tokens)
         return PendingOutput(tokens, are_finite, scores, prompt_scores, processing)
@@ -244,7 +247,8 @@ class Executor:
             self._asked.start(start)
             if self._processors is not None:
                 self._processors.start(start)
-        self._sampler.recount(step.row_counts)
+        if step.row_counts:
+            self._sampler.recount(step.row_counts)
         if step.row_tokens and self._processors is not None:
             self._processors.keep(step.row_tokens)
 

@@ -65,8 +65,8 @@ class PendingOutput:
         self._event: torch.cuda.Event | None = None
         self._tokens = _start_copy(tokens)
         self._are_finite = _start_copy(are_finite)
-        self._scores = [_start_copies(each) for each in scores]
-        self._prompt_scores = [_start_copies(each) for each in prompt_scores]
+        self._scores = scores and [_start_copies(each) for each in scores]
+        self._prompt_scores = prompt_scores and [_start_copies(each) for each in prompt_scores]
         self._failures = {} if processing is None else processing.failures
         self._checks = [] if processing is None else [_start_check(each) for each in processing.checks]
         if tokens.is_cuda:
@@ -80,9 +80,9 @@ class PendingOutput:
         are_finite = self._are_finite.numpy()
         return StepOutput(
             self._tokens.tolist(),
-            _all_rows(self._scores),
-            _all_rows(self._prompt_scores),
-            [] if are_finite.all() else np.flatnonzero(~are_finite).tolist(),
+            _all_rows(self._scores) if self._scores else {},
+            _all_rows(self._prompt_scores) if self._prompt_scores else {},
+            [] if np.count_nonzero(are_finite) == len(are_finite) else np.flatnonzero(~are_finite).tolist(),
             self._failures | _faults(self._checks) if self._checks else self._failures,
         )
 

@@ -27,7 +27,8 @@ def check_request(request: Request, info: EngineInfo) -> None:
         ("thinking.end", thinking.end if thinking else ()),
         ("thinking.space", thinking.space if thinking else ()),
     ):
-        _check_token_ids(param, token_ids, info.vocab_size)
+        if token_ids:  # as few of them are given
+            _check_token_ids(param, token_ids, info.vocab_size)
     _check_count("logprobs", request.logprobs, info.vocab_size)
     _check_count("prompt_logprobs", request.prompt_logprobs, info.vocab_size)
     _check_start(request)
@@ -108,7 +109,7 @@ def _check_output(request: Request, limit: int) -> None:
 
 
 def _check_token_ids(param: str, token_ids: Collection[int], vocab_size: int) -> None:
-    if token_ids and not (min(token_ids) >= 0 and max(token_ids) < vocab_size):
+    if not (min(token_ids) >= 0 and max(token_ids) < vocab_size):
         wrong = next(token for token in token_ids if not 0 <= token < vocab_size)
         raise RequestError(f"{param} holds token id {wrong}; they go from 0 to {vocab_size - 1}", param=param)
 

@@ -41,10 +41,12 @@ class EngineAdapters:
 
     Attributes:
         assignment: which adapters are in the slots.
+        has_room: whether the model has slots. If not, steps need not call `tick`, `copy` and `note_events`.
     """
 
     def __init__(self, slots: AdapterSlots | None, max_loaded: int | None = None) -> None:
         self._slots = slots
+        self.has_room = slots is not None
         num_slots = 0 if slots is None else slots.num_slots
         self._max_loaded = num_slots if max_loaded is None else max_loaded
         assert self._max_loaded >= num_slots, "fewer loaded adapters than slots"
@@ -149,6 +151,8 @@ class EngineAdapters:
 
     def salted(self, request: Request) -> Request:
         """Return a request with the salt of its adapter (see `AdapterTable.salted`)."""
+        if not (request.adapter or request.cache_salt):
+            return request
         return self._table.salted(request)
 
     def salt_of(self, adapter: str, salt: str) -> str:

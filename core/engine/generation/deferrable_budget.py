@@ -122,7 +122,8 @@ class DeferrableBudget:
         """Record the end of a step of an engine that generates; return the step's duration in seconds, as
         `end` does."""
         prefills = plan.prefills
-        seconds = self.end(begun, len(plan.sequences), sum(p.count for p in prefills) + plan.num_drafted)
+        num_tokens = sum(p.count for p in prefills) + plan.num_drafted if prefills or plan.drafts else 0
+        seconds = self.end(begun, len(plan.sequences), num_tokens)
         prompts: dict[str, float] = {}
         first_tokens = []
         for p in prefills:

@@ -10,7 +10,6 @@ import logging
 from collections.abc import Callable, Sequence
 
 import msgspec
-import numpy as np
 import torch
 
 from llmfw.core.base.control import Answer, EngineCommand
@@ -38,6 +37,7 @@ from .images import EngineImages
 from .kv_prefaulter import KVPrefaulter
 from .loops import Loop, LoopContext
 from .planning import Planning
+from .step_meter import COMMIT, PLAN
 
 logger = logging.getLogger(__name__)
 
@@ -77,7 +77,7 @@ class Engine:
         random_seed: int,
     ) -> None:
         self.info = info
-        self._device = torch.device(info.device)
+        self._on_device = on_device(torch.device(info.device))
         self._scheduler = planning.scheduler
         self._executor = context.executor
         self._deferrable_budget = context.deferrable_budget
@@ -168,7 +168,8 @@ class Engine:
             sampling = msgspec.structs.replace(sampling, seed=derive_seed(self._random_seed, self._num_added))
         self._num_added += 1
         request = msgspec.structs.replace(request, sampling=sampling)
-        self._adapters.enter(request)
+        if request.adapter:
+            self._adapters.enter(request)
         try:
             self._start_or_compile(request)
         except BaseException:
@@ -198,30 +199,32 @@ class Engine:
         """
         return self._administration.answer(command)
 
-    @torch.inference_mode()
     def step(self) -> list[TokenEvent]:
         """Run one step; return its events."""
-        with on_device(self._device):
+        with torch.inference_mode(), self._on_device:
             return self._step()
 
     def _step(self) -> list[TokenEvent]:
         self._meter.begin()
-        self._adapters.tick()
+        if self._adapters.has_room:
+            self._adapters.tick()
         events = self._end_late() + self._take_compiled()
         begun = self._deferrable_budget.begin()
         plan = self._schedule()
-        self._adapters.copy()
+        if self._adapters.has_room:
+            self._adapters.copy()
         self._admission_control.note_admitted(self._scheduler)
         self._report_step(self._sizes_of(plan))
-        self._meter.planned()
+        self._meter.end(PLAN)
         events += self._loop.run(plan, begun)
         self._num_generated += sum(len(event.token_ids) for event in events)
         self._admission_control.note_events(events)
-        self._adapters.note_events(events)
+        if self._adapters.has_room:
+            self._adapters.note_events(events)
         if not self.has_work:
             self._pages.check_nothing_leaked()
         events += self._admission_control.tell_waits(self._scheduler)
-        self._meter.committed()
+        self._meter.end(COMMIT)
         return events
 
     def _sizes_of(self, plan: BatchPlan) -> StepSizes:
@@ -229,7 +232,7 @@ class Engine:
         return StepSizes(
             num_tokens=plan.num_tokens,
             num_sequences=len(plan.sequences),
-            num_prefilling=int(np.count_nonzero(plan.is_prefill)),
+            num_prefilling=len(plan.prefills),
             num_drafted=len(plan.drafts),
             longest=int(plan.step.kv_lens.max(initial=0)),
             num_running=self._scheduler.num_running,
@@ -280,7 +283,7 @@ class Engine:
         return None
 
     def _start(self, request: Request, constraint: Constraint | None) -> None:
-        adapter = self._adapters.number_of(request.id)
+        adapter = self._adapters.number_of(request.id) if request.adapter else 0
         self._scheduler.add(request, constraint, asked_processors(self._processors, request), adapter)
 
     def stats(self) -> EngineStats:
@@ -306,7 +309,7 @@ class Engine:
             num_images_found=images.num_found if images else 0,
             image_seconds=self._images.seconds,
             num_steps=self._meter.num_steps,
-            step_seconds=msgspec.structs.replace(self._meter.seconds),
+            step_seconds=self._meter.seconds,
             live_gaps=self._scheduler.gaps.live,
             deferrable_gaps=self._scheduler.gaps.deferrable,
             component_uses=self._ledger.uses(),

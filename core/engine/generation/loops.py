@@ -28,7 +28,7 @@ from .deferrable_budget import DeferrableBudget
 from .piece_budget import PieceBudget
 from .step_faults import StepFaults
 from .step_log import StepLog
-from .step_meter import StepMeter
+from .step_meter import COMMIT, FORWARD, SAMPLE, WAIT, StepMeter
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,14 +87,19 @@ class Loop(ABC):
             Exception: the exception of a failed step, if the engine cannot continue.
         """
 
-    def _commit(self, launched: _Launched) -> list[TokenEvent]:
-        """Wait for a launched step and commit it; return its events."""
-        plan = launched.plan
-        output = launched.output.result()
-        self._context.meter.waited()
-        events = self._context.scheduler.commit(plan, output)
-        self._context.piece_budget.learn(plan, self._context.deferrable_budget.end_plan(plan, launched.begun))
-        self._context.meter.committed()
+    def _commit(
+        self, plan: BatchPlan, pending: PendingOutput | RecordedOutput, begun: float
+    ) -> list[TokenEvent]:
+        """Wait for a launched step and commit it; return its events.
+
+        Args:
+            begun: start time of the step, from `DeferrableBudget.begin`.
+        """
+        context = self._context
+        output = pending.result()
+        context.meter.end(WAIT)
+        events = context.scheduler.commit(plan, output)
+        context.piece_budget.learn(plan, context.deferrable_budget.end_plan(plan, begun))
         return events
 
     def _give_up(self, plan: BatchPlan, error: Exception, before: _Launched | None) -> list[TokenEvent]:
@@ -108,7 +113,9 @@ class Loop(ABC):
         """
         failure = self._context.faults.blame(error)
         self._context.scheduler.withdraw(plan)
-        events = self._commit(before) if before is not None else []
+        events = []
+        if before is not None:
+            events = self._commit(before.plan, before.output, before.begun)
         return events + [TokenEvent.failed(id, failure) for id in self._context.scheduler.give_up(plan)]
 
 
@@ -128,15 +135,15 @@ class PlainLoop(Loop):
         except BaseException as error:  # noqa: BLE001 - mostly of a plugin; other requests continue
             wait_for_masks()
             return self._give_up(plan, contained(error), None)
-        self._context.meter.forwarded()
+        self._context.meter.end(FORWARD)
         masks = wait_for_masks()
         try:
             output = self._context.executor.sample(forward, masks)
         except BaseException as error:  # noqa: BLE001 - as above
             return self._give_up(plan, contained(error), None)
-        self._context.meter.sampled()
+        self._context.meter.end(SAMPLE)
         self._context.step_log.note(plan)
-        return self._commit(_Launched(plan, output, begun))
+        return self._commit(plan, output, begun)
 
 
 class OverlappedLoop(Loop):
@@ -162,18 +169,19 @@ class OverlappedLoop(Loop):
                 forward = self._context.executor.forward(plan.step)
             except BaseException as error:  # noqa: BLE001 - as in `PlainLoop`
                 return self._give_up(plan, contained(error), before)
-            self._context.meter.forwarded()
+            self._context.meter.end(FORWARD)
             if before is not None and plan.needs_last_tokens:
-                events = self._commit(before)
+                events = self._commit(before.plan, before.output, before.begun)
+                self._context.meter.end(COMMIT)
                 before = None
             masks = self._context.masks.make(plan)
             try:
                 output = self._context.executor.sample(forward, masks)
             except BaseException as error:  # noqa: BLE001 - as above
                 return events + self._give_up(plan, contained(error), before)
-            self._context.meter.sampled()
+            self._context.meter.end(SAMPLE)
             self._launched = _Launched(plan, output, begun)
             self._context.step_log.note(plan)
         if before is not None:
-            events = self._commit(before)
+            events = self._commit(before.plan, before.output, before.begun)
         return events

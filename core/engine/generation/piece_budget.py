@@ -100,6 +100,10 @@ class PieceBudget:
         prompts = plan.prefills
         num_decoding = len(plan.sequences) - len(prompts)
         self._num_decoding = max(1, plan.num_sampling)
+        if not prompts:
+            self._num_cut = 0
+            self._ordinary_of(num_decoding).append(seconds)
+            return
         scored = [p for p in prompts if _is_scored(p)]
         cut = scored or [p for p in prompts if not p.samples]
         self._num_cut = 0 if scored else len(cut)
@@ -114,17 +118,23 @@ class PieceBudget:
             if is_clear and count >= WHOLE:
                 self._whole[kind] = seconds / count
             return
-        ordinary = self._ordinary.setdefault(num_decoding.bit_length(), deque(maxlen=NUM_REMEMBERED))
-        if not prompts:
-            ordinary.append(seconds)
-        elif not ordinary:
+        ordinary = self._ordinary_of(num_decoding)
+        if not ordinary:
             return
-        elif seconds < (usual := median_low(ordinary)):  # outdated: prompts make no step faster
+        if seconds < (usual := median_low(ordinary)):  # outdated: prompts make no step faster
             ordinary.clear()
             self._num_since_ordinary = ORDINARY_EVERY
         elif is_clear:
             pieces = self._pieces.setdefault(kind, deque(maxlen=NUM_REMEMBERED))
             pieces.append((count, (seconds - usual) / count))
+
+    def _ordinary_of(self, num_decoding: int) -> deque[float]:
+        """Return the times of steps without prompt tokens that had about this many sequences."""
+        bits = num_decoding.bit_length()
+        found = self._ordinary.get(bits)
+        if found is None:
+            found = self._ordinary[bits] = deque(maxlen=NUM_REMEMBERED)
+        return found
 
     def _learn_rate(
         self, prompts: Sequence[PlannedSequence], scored: Sequence[PlannedSequence], seconds: float

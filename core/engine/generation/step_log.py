@@ -45,10 +45,12 @@ class StepLog:
     def note(self, plan: BatchPlan) -> None:
         """Record a launched step."""
         # Output tokens that a grammar forced are computed like prompt tokens, but do not count as such.
-        prefills = [p for p in plan.prefills if p.is_new or p.start < p.seq.prompt_len]
-        num_forced = (
-            plan.num_tokens - plan.num_drafted - len(plan.sequences) - sum(p.count - 1 for p in prefills)
-        )
+        prefills = plan.prefills and [p for p in plan.prefills if p.is_new or p.start < p.seq.prompt_len]
+        num_forced = plan.num_tokens - len(plan.sequences)
+        if prefills:
+            num_forced -= sum(p.count - 1 for p in prefills)
+        if plan.drafts:
+            num_forced -= plan.num_drafted
         if prefills and logger.isEnabledFor(logging.INFO):
             self._log_prefill(plan, [p.count for p in prefills], sum(p.start for p in prefills if p.is_new))
         self._num_generated += plan.num_sampling + num_forced

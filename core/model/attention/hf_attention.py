@@ -75,9 +75,13 @@ class AttentionStep:
         layers: attention layers, by position among all layers of the model.
         batch: tensors of the step.
         states: states of the step's sequences; None: the model has none.
+
+    Attributes:
+        backend: backend that computes this step, for module passes that call it directly.
+        layers, batch: the constructor's arguments.
     """
 
-    __slots__ = ("_backend", "_batch", "_indexes", "_layers", "_states")
+    __slots__ = ("_backend", "_indexes", "_states", "backend", "batch", "layers")
 
     def __init__(
         self,
@@ -86,26 +90,12 @@ class AttentionStep:
         batch: ForwardBatch,
         states: RowStates | None = None,
     ) -> None:
+        self.backend = backend.planned if isinstance(backend, SplitAttention) else backend
+        self.layers = layers
+        self.batch = batch
         self._backend = backend
-        self._layers = layers
-        self._batch = batch
         self._states = states
         self._indexes: IndexRows | None = None
-
-    @property
-    def backend(self) -> AttentionBackend:
-        """Backend that has planned this step, for module passes that call it directly."""
-        return self._backend.planned if isinstance(self._backend, SplitAttention) else self._backend
-
-    @property
-    def layers(self) -> Layers:
-        """Attention layers, by position among all layers of the model."""
-        return self._layers
-
-    @property
-    def batch(self) -> ForwardBatch:
-        """Tensors of the step."""
-        return self._batch
 
     def attend(
         self,
@@ -129,8 +119,8 @@ class AttentionStep:
         """
         index = module.layer_idx
         assert isinstance(index, int)
-        layer = self._layers[index]
-        batch = self._batch if indices is None else replace(self._batch, selected=indices[0])
+        layer = self.layers[index]
+        batch = self.batch if indices is None else replace(self.batch, selected=indices[0])
         output = self._backend.forward(
             query[0].transpose(0, 1),
             key[0].transpose(0, 1),

@@ -175,6 +175,8 @@ class Subscriptions:
         """
         group = subscription.group
         assert group is not None
+        if not group.key:  # the members have less than a page left
+            return None
         best, start, most = None, group.num_tokens, 0
         for leader in group.leaders:
             if leader is not subscription and leader.leads >= rank:

@@ -46,17 +46,15 @@ class Staging:
         device: target device.
         packs: whether to send all arrays by one copy. If False, the tensors share the arrays' memory. None
             means False on a CPU, and True on other devices. Tests use True on a CPU.
+
+    Attributes:
+        is_shared: whether host and device share memory, so that sending does not copy.
     """
 
     def __init__(self, device: torch.device, *, packs: bool | None = None) -> None:
         self._device = device
-        self._packs = device.type != "cpu" if packs is None else packs
+        self.is_shared = device.type == "cpu" if packs is None else not packs
         self._buffers: deque[_Buffer] = deque()  # least recently used first
-
-    @property
-    def is_shared(self) -> bool:
-        """Whether host and device share memory, so that sending does not copy."""
-        return not self._packs
 
     def send(self, *arrays: npt.NDArray[Any], counts_writes: bool = False) -> list[torch.Tensor]:
         """Return the arrays as tensors on the device, with the same shapes and types.
@@ -70,7 +68,7 @@ class Staging:
                 Tensors created in inference mode count no writes. Has no effect if `is_shared`. Takes a few
                 microseconds.
         """
-        if not self._packs:
+        if self.is_shared:
             return [torch.from_numpy(array) for array in arrays]
         sizes = [-(-array.nbytes // ALIGNMENT) * ALIGNMENT for array in arrays]
         total = sum(sizes)

@@ -76,8 +76,10 @@ def test_columns_give_each_token_s_place() -> None:
 
 def test_drafts_are_sampled_after_each_of_their_tokens() -> None:
     assert STEP.sampled_rows.tolist() == [2, 4, 1, 1, 1]
-    assert STEP.sampled_places.tolist() == [0, 1, 5, 6, 7]
-    assert STEP.sampled_positions.tolist() == [11, 21, 31, 32, 33]
+    places, rows, positions = STEP.sampled
+    assert places.tolist() == [0, 1, 5, 6, 7]
+    assert rows.tolist() == STEP.sampled_rows.tolist()
+    assert positions.tolist() == [11, 21, 31, 32, 33]
 
 
 def test_non_plain_data_is_refused() -> None:

@@ -160,7 +160,7 @@ def test_sampled_tokens_count_up_to_the_mismatch() -> None:
     assert order == [0, 2, 1]
     assert kept_tokens(plan, [9, 4, 8, 6, 7, 3]) == [[9], [4, 8], [7, 3]]
     assert kept_tokens(plan, [9, 1, 5, 6, 0, 3]) == [[9], [1], [0]]
-    assert plan.step.sampled_positions.tolist() == [1, 1, 2, 3, 1, 2]
+    assert plan.step.sampled[2].tolist() == [1, 1, 2, 3, 1, 2]
     assert plan.step.num_sampled.tolist() == [1, 3, 2]
 
 
