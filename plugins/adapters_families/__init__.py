@@ -27,6 +27,7 @@ def register_model_adapters(register: Register) -> None:
         ("mvp", "projected:BartLikeAdapter", "MVP, TrOCR and XGLM"),
         ("megatron_bert", "projected:BertLikeAdapter", "Megatron-BERT, RemBERT, BigBird with full attention"),
         ("roformer", "projected:RoFormerAdapter", "RoFormer"),
+        ("git", "projected:GitAdapter", "GIT, without images"),
         ("openai_gpt", "openai_gpt:OpenAIGPTAdapter", "the first GPT"),
         ("bloom", "bloom:BloomAdapter", "BLOOM, with its linear biases"),
         ("mpt", "mpt:MptAdapter", "MPT, with its linear biases"),

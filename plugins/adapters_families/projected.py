@@ -6,6 +6,7 @@ which llmfw serves, modules of attention to an encoder are not called.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
 from typing import Any
 
@@ -37,14 +38,20 @@ class ProjectedForward(AttentionForward):
         self._names = names
         self._head_dim = getattr(module, "head_dim", None) or module.attention_head_size
 
-    def __call__(self, hidden_states: torch.Tensor, **kwargs: Any) -> tuple[torch.Tensor, None]:
+    def __call__(
+        self,
+        hidden_states: torch.Tensor,
+        attention_mask: torch.Tensor | None = None,
+        *args: object,
+        **kwargs: Any,
+    ) -> tuple[torch.Tensor, None]:
         """Return the module's output, [1, T, hidden_size]."""
         layers = [getattr(self._module, name) for name in self._names]
         query, key, value = (
             layer(hidden_states).unflatten(2, (-1, self._head_dim)).transpose(1, 2) for layer in layers[:3]
         )
         query, key, value = self._rotated(query, key, value, **kwargs)
-        output = self._attend(self._module, query, key, value, kwargs.get("attention_mask")).flatten(2)
+        output = self._attend(self._module, query, key, value, attention_mask).flatten(2)
         return layers[3](output) if len(layers) > 3 else output, None
 
     def _rotated(
@@ -79,7 +86,9 @@ class FirstType(RowPositions):
     def __call__(self, model: nn.Module, args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
         """Keep the positions of a call; return the arguments for the model, with types."""
         args, kwargs = super().__call__(model, args, kwargs)
-        return args, {"token_type_ids": torch.zeros_like(kwargs["input_ids"])} | kwargs
+        if "token_type_ids" in inspect.signature(model.forward).parameters:
+            kwargs = {"token_type_ids": torch.zeros_like(kwargs["input_ids"])} | kwargs
+        return args, kwargs
 
 
 class BertLikeAdapter(ModelAdapter):
@@ -112,6 +121,18 @@ class RoFormerAdapter(BertLikeAdapter):
     model_types = ("roformer",)
     conformance = small_configs(*model_types)
     forward = RotatedForward
+
+
+class GitAdapter(BertLikeAdapter):
+    """Adapts GIT, as a model of text."""
+
+    model_types = ("git",)
+    conformance = small_configs(*model_types)
+
+    @classmethod
+    def unsupported(cls, config: Any) -> str | None:
+        """Refuse nothing: GIT is a decoder."""
+        return None
 
 
 class BartLikeAdapter(ModelAdapter):

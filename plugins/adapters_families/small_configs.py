@@ -58,6 +58,7 @@ _LLAMA4: dict[str, Any] = {
     "num_local_experts": 2,
     "attention_chunk_size": 64,
 }
+_VISION = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 1, "num_attention_heads": 2}
 _DECODER = {"is_decoder": True, "intermediate_size": 96}
 _VARIANTS: Configs = {
     "falcon": [
@@ -103,6 +104,7 @@ _VARIANTS: Configs = {
         _DECODER | {"attention_type": "original_full", "use_bias": False, "rescale_embeddings": True},
     ],
     "roformer": [_DECODER, _DECODER | {"embedding_size": 32, "rotary_value": True}],
+    "git": [{"intermediate_size": 96, "vision_config": _VISION}],
     "openai-gpt": [{}],
     "bloom": [{"n_head": 4}, {"n_head": 1}, {"n_head": 8, "apply_residual_connection_post_layernorm": True}],
     "mpt": [

@@ -137,8 +137,8 @@ class AttentionStep:
         """Return the output of a module that keeps states or selects tokens, for the packed row."""
         if isinstance(call, IndexCall):
             if self._indexes is None:
-                self._indexes = IndexRows(self._batch, self._backend.storage)
-            return self._indexes.select(call, self._layers[call.mixer.model_index])
+                self._indexes = IndexRows(self.batch, self._backend.storage)
+            return self._indexes.select(call, self.layers[call.mixer.model_index])
         assert self._states is not None, "the model keeps states, and the step has none"
         return self._states.mix(call)
 

@@ -53,7 +53,7 @@ OTHER: dict[str, tuple[str, dict[str, Any]]] = {
         name: (name, {})
         for name in (
             *("blenderbot", "blenderbot-small", "marian", "mbart", "pegasus", "plbart", "bigbird_pegasus"),
-            *("trocr", "rembert", "big_bird"),
+            *("trocr", "rembert", "big_bird", "git"),
         )
     },
     "bart, scaled": ("bart", ODD | {"scale_embedding": True, "tie_word_embeddings": False}),
