@@ -77,7 +77,7 @@ class AttentionStep:
         states: states of the step's sequences; None: the model has none.
     """
 
-    __slots__ = ("_backend", "_batch", "_indexes", "_layers", "_states")
+    __slots__ = ("_backend", "_batch", "_indexes", "_layers", "_selected", "_states")
 
     def __init__(
         self,
@@ -91,6 +91,7 @@ class AttentionStep:
         self._batch = batch
         self._states = states
         self._indexes: IndexRows | None = None
+        self._selected: dict[int, torch.Tensor] = {}
 
     @property
     def backend(self) -> AttentionBackend:
@@ -130,6 +131,8 @@ class AttentionStep:
         index = module.layer_idx
         assert isinstance(index, int)
         layer = self._layers[index]
+        if layer.selects and indices is None:
+            indices = self._selected.pop(index)
         batch = self._batch if indices is None else replace(self._batch, selected=indices[0])
         output = self._backend.forward(
             query[0].transpose(0, 1),
@@ -148,7 +151,11 @@ class AttentionStep:
         if isinstance(call, IndexCall):
             if self._indexes is None:
                 self._indexes = IndexRows(self._batch, self._backend.storage)
-            return self._indexes.select(call, self._layers[call.mixer.model_index])
+            index = call.mixer.model_index
+            selected = self._indexes.select(call, self._layers[index])
+            if call.mixer.returns_mask:
+                self._selected[index] = selected
+            return call.answer(selected)
         assert self._states is not None, "the model keeps states, and the step has none"
         return self._states.mix(call)
 
