@@ -85,17 +85,20 @@ class KVStorage:
                 new = encode(new, self.stored_as, scale)
             as_bytes(pages.view(-1, *pages.shape[2:])).index_copy_(0, slots, as_bytes(new))
 
-    def write_index_keys(self, index: int, slots: torch.Tensor, new: torch.Tensor) -> None:
-        """Store new index keys [T, size] of a layer at their slots [T], in `stored_as`."""
-        pages = self.index_keys[index]
+    def write_index_keys(self, index: int, slots: torch.Tensor, new: torch.Tensor, first: int = 0) -> None:
+        """Store columns of new index keys [T, num] of a layer, from column `first`, at their slots [T], in `stored_as`."""
+        columns = self.index_keys[index].flatten(0, 1)[:, first : first + new.shape[-1]]
         codes = new if new.dtype == self.stored_as else encode(new, self.stored_as)
-        as_bytes(pages.flatten(0, 1)).index_copy_(0, slots, as_bytes(codes))
+        as_bytes(columns).index_copy_(0, slots, as_bytes(codes))
 
-    def read_index_keys(self, index: int, slots: torch.Tensor) -> torch.Tensor:
-        """Return a layer's index keys at these slots, in `dtype`: [N, L] → [N, L, size]."""
+    def read_index_keys(
+        self, index: int, slots: torch.Tensor, first: int = 0, num: int | None = None
+    ) -> torch.Tensor:
+        """Return `num` columns, or all, of a layer's index keys at these slots, in `dtype`: [N, L] → [N, L, num]."""
         pages = self.index_keys[index].flatten(0, 1)
-        codes = as_bytes(pages).index_select(0, slots.flatten()).view(self.stored_as)
-        return decode(codes, self.dtype).view(*slots.shape, pages.shape[-1])
+        columns = pages[:, first : None if num is None else first + num]
+        codes = as_bytes(columns).index_select(0, slots.flatten()).view(self.stored_as)
+        return decode(codes, self.dtype).view(*slots.shape, columns.shape[-1])
 
     @property
     def num_bytes(self) -> tuple[int, int]:

@@ -38,7 +38,7 @@ BASE: dict[str, dict[str, Any]] = {
 
 _HYBRID = ["linear_attention", "full_attention"] * 2
 _INDEXER = {
-    "indexer_n_heads": 2,
+    "indexer_n_heads": 16,
     "indexer_kv_heads": 1,
     "indexer_head_dim": 16,
     "indexer_budget": 8,

@@ -81,7 +81,7 @@ class AttentionStep:
         layers, batch: the constructor's arguments.
     """
 
-    __slots__ = ("_backend", "_indexes", "_states", "backend", "batch", "layers")
+    __slots__ = ("_backend", "_indexes", "_selected", "_states", "backend", "batch", "layers")
 
     def __init__(
         self,
@@ -96,6 +96,7 @@ class AttentionStep:
         self._backend = backend
         self._states = states
         self._indexes: IndexRows | None = None
+        self._selected: dict[int, torch.Tensor] = {}
 
     def attend(
         self,
@@ -120,6 +121,8 @@ class AttentionStep:
         index = module.layer_idx
         assert isinstance(index, int)
         layer = self.layers[index]
+        if layer.selects and indices is None:
+            indices = self._selected.pop(index)
         batch = self.batch if indices is None else replace(self.batch, selected=indices[0])
         output = self._backend.forward(
             query[0].transpose(0, 1),
@@ -138,7 +141,11 @@ class AttentionStep:
         if isinstance(call, IndexCall):
             if self._indexes is None:
                 self._indexes = IndexRows(self.batch, self._backend.storage)
-            return self._indexes.select(call, self.layers[call.mixer.model_index])
+            index = call.mixer.model_index
+            selected = self._indexes.select(call, self.layers[index])
+            if call.mixer.returns_mask:
+                self._selected[index] = selected
+            return call.answer(selected)
         assert self._states is not None, "the model keeps states, and the step has none"
         return self._states.mix(call)
 

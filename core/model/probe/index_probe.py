@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from ..failure.refusal import refused, refusing
-from ..states.index_mixer import IndexCall, IndexMixer, seen_from
+from ..states.index_mixer import TABLES, IndexCall, IndexMixer, seen_from
 from ..states.module_code import names_in
 from ..states.module_mixer import CACHE_NAMES, ModuleCall, Part, RunningStep
 from ..states.row_states import starting_parts
@@ -99,30 +99,51 @@ def _check_pieces(model: nn.Module, module: nn.Module, call: IndexCall | None) -
     name = type(module).__name__
     if call is None:
         raise refused(model, f"{name} selects tokens, and did not when the model ran on a few tokens")
-    kept: list[torch.Tensor] = []
+    call.mixer.takes_all_tables = TABLES in call.arguments
+    try:
+        problem = _problem(call)
+    except Exception:  # noqa: BLE001 - most modules take the tables of the new tokens alone
+        problem = "fails"
+    if problem and call.mixer.takes_all_tables:
+        call.mixer.takes_all_tables = False
+        problem = _problem(call)
+    if problem:
+        raise refused(model, f"{name} {problem}")
 
-    def keep(new: torch.Tensor) -> torch.Tensor:
-        kept.append(new)
-        return torch.cat(kept, dim=1)
+
+def _problem(call: IndexCall) -> str:
+    """Note the size of a module's keys; return what is wrong with its selection, "" if nothing is."""
+    kept: dict[int, list[torch.Tensor]] = {}
+
+    def keep(new: torch.Tensor, first: int) -> torch.Tensor:
+        columns = kept.setdefault(first, [])
+        columns.append(new)
+        return torch.cat(columns, dim=1)
 
     with torch.inference_mode():
         whole = _select(call, starting_parts(LENGTHS)[0], 0, keep)
-        keys = kept.pop()
+        keys = _columns(kept)
+        kept.clear()
         pieces = [
             _select(call, Part(slice(a, b), 1, b - a, continues=a > 0), a, keep) for a, b in pairwise(CUTS)
         ]
-    selections = [whole, *pieces]
-    if any(each.dtype not in (torch.int32, torch.int64) or each.dim() != 3 for each in selections):
-        raise refused(model, f"{name} selects tokens by something other than their positions")
+    if any(each.dtype not in (torch.int32, torch.int64) or each.dim() != 3 for each in (whole, *pieces)):
+        return "selects tokens by something other than their positions"
     call.mixer.size = keys.shape[-1]
-    again = torch.cat(kept, dim=1)
+    again = _columns(kept)
     distance = (again - keys).float().abs().max() / keys.float().abs().max()
     before = _chosen_sets(whole, 0)
     after = [each for start, piece in zip(CUTS, pieces, strict=False) for each in _chosen_sets(piece, start)]
     num_other = sum(a != b for a, b in zip(before, after, strict=True))
     is_other = num_other > MAX_OTHER * len(before)
     if again.shape != keys.shape or not distance <= ROUNDING.get(keys.dtype, 0) or is_other:
-        raise refused(model, f"{name} selects other tokens if a sequence is computed in pieces")
+        return "selects other tokens if a sequence is computed in pieces"
+    return ""
+
+
+def _columns(kept: dict[int, list[torch.Tensor]]) -> torch.Tensor:
+    """Return all columns of the index keys that were kept for a sequence: [1, L, size]."""
+    return torch.cat([torch.cat(kept[first], dim=1) for first in sorted(kept)], dim=-1)
 
 
 def _select(call: IndexCall, part: Part, start: int, keep: Any) -> torch.Tensor:

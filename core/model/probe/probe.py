@@ -28,6 +28,7 @@ from ..attention.hf_attention import marking_masks
 from ..attention.mask_rules import MaskMarkers, window_of
 from ..config.layer_types import INDEXED
 from ..failure.refusal import name_layers, refused, refusing
+from ..states.index_mixer import IndexCall
 from ..states.module_mixer import ModuleCall
 from ..states.row_states import RowStates, starting_parts
 from ..trial.packed import NUM_TOKENS, attend_causally, run_packed
@@ -85,10 +86,18 @@ class _Recorder:
         self._masks = masks
         self._may_lack_masks = may_lack_masks
         self._index_sizes = sizes
+        self._given_masks: dict[int, torch.Tensor | None] = {}
+        self._hidden: set[int] = set()
         self._states = RowStates(starting_parts([NUM_TOKENS]))
 
     def mix(self, call: ModuleCall) -> Any:
-        return self._states.mix(call)
+        if isinstance(call, IndexCall):
+            given = (value for name, value in call.arguments.items() if "mask" in name)
+            self._given_masks[call.mixer.model_index] = next(given, None)
+        answer = self._states.mix(call)
+        if isinstance(call, IndexCall) and call.mixer.returns_mask:
+            self._hidden.add(call.mixer.model_index)
+        return answer
 
     def attend(
         self,
@@ -121,10 +130,10 @@ class _Recorder:
                 sliding_window=self._window(index, attention_mask, sliding_window),
                 softcap=softcap,
                 has_sinks=s_aux is not None,
-                selects=indices is not None,
+                selects=indices is not None or index in self._hidden,
                 index_size=self._index_sizes.get(index, 0),
             )
-        if indices is None and index in self._index_sizes:
+        if indices is None and index in self._index_sizes and index not in self._hidden:
             self.problems.append(f"layer {index} selects tokens, and attends to all")
         self._note_unusual(module, index, kwargs)
         self._check_positive(index, softcap, "soft cap")
@@ -146,6 +155,8 @@ class _Recorder:
         Args:
             named: window that the layer itself passes; None if it passes none.
         """
+        if index in self._hidden:
+            mask = self._given_masks[index]  # the layer has combined it with what it selects
         if mask is None and self._may_lack_masks:
             return named
         rule = None if mask is None else self._masks.rule_of(mask)

@@ -59,30 +59,38 @@ class IndexRows:
     def __init__(self, batch: ForwardBatch, storage: KVStorage) -> None:
         self._batch = batch
         self._storage = storage
-        self._blocks = list(_blocks(batch))
+        self._blocks: dict[bool, list[_Block]] = {}
 
     def select(self, call: IndexCall, layer: LayerSpec) -> torch.Tensor:
         """Return the positions that each token selects, [1, total, K]; store the tokens' index keys."""
-        return call.join([(block.part, self._select(call, block, layer)) for block in self._blocks])
+        alone = call.mixer.takes_all_tables  # the last tables must be those of the new tokens, not padding
+        if alone not in self._blocks:
+            self._blocks[alone] = list(_blocks(self._batch, alone))
+        return call.join([(block.part, self._select(call, block, layer)) for block in self._blocks[alone]])
 
     def _select(self, call: IndexCall, block: _Block, layer: LayerSpec) -> torch.Tensor:
         new_slots = self._batch.slots[block.part.tokens]
 
-        def keep(new: torch.Tensor) -> torch.Tensor:
-            self._storage.write_index_keys(layer.index, new_slots, new.reshape(-1, new.shape[-1]))
-            return self._storage.read_index_keys(layer.index, block.slots)
+        def keep(new: torch.Tensor, first: int) -> torch.Tensor:
+            num = new.shape[-1]
+            self._storage.write_index_keys(layer.index, new_slots, new.reshape(-1, num), first)
+            return self._storage.read_index_keys(layer.index, block.slots, first, num)
 
         return call.select(block.part, block.seen(), keep)
 
 
-def _blocks(batch: ForwardBatch) -> Iterator[_Block]:
-    """Yield blocks that have each token of a step once, the tokens of a sequence in order."""
+def _blocks(batch: ForwardBatch, alone: bool) -> Iterator[_Block]:
+    """Yield blocks that have each token of a step once, the tokens of a sequence in order.
+
+    Args:
+        alone: whether each block has tokens of one sequence only, and no padding.
+    """
     first = 0
     while first < batch.num_single:
         longest, end = 0, first
         while end < batch.num_single:
             longest = max(longest, int(batch.kv_lens[end]))
-            if end > first and longest * (end + 1 - first) > MAX_PAIRS:
+            if end > first and (alone or longest * (end + 1 - first) > MAX_PAIRS):
                 break
             end += 1
         yield _singles(batch, first, end)

@@ -65,6 +65,14 @@ class ModuleCall(ABC):
             states: states of the part's sequences; None: they start.
         """
 
+    def answer(self, output: Any) -> Any:
+        """Return what the module's caller gets for the whole row.
+
+        Args:
+            output: the module's output for the whole row.
+        """
+        return output
+
     def call_module(self, part: Part, **replaced: Any) -> Any:
         """Return the module's output for one part.
 

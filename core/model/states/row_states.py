@@ -35,7 +35,7 @@ class RowStates:
 
     def mix(self, call: ModuleCall) -> Any:
         """Return the module's output for the whole row."""
-        return call.join([(part, self._run(call, part)) for part in self._parts])
+        return call.answer(call.join([(part, self._run(call, part)) for part in self._parts]))
 
     def _run(self, call: ModuleCall, part: Part) -> Any:
         if self._storage is None or part.slots is None:
