@@ -27,6 +27,12 @@ from .stored import modules_with, require
 SCALE = "weight_scale_inv"
 SCALE_DTYPES = ("float32", "bfloat16", "float16", "float8_e8m0fnu")
 
+KNOWN = (
+    *("quant_method", "activation_scheme", "fmt", "weight_block_size", "scale_fmt", "expert_dtype"),
+    *("dequantize", "modules_to_convert", "modules_to_not_convert", "ignored_layers"),
+)
+"""Settings that are read, or that say no more than the stored tensors do. DeepSeek V3.1 has scale_fmt."""
+
 
 class FP8(QuantizedFormat):
     """Reads FP8 checkpoints with a scale for each block, or for each weight."""
@@ -39,6 +45,9 @@ class FP8(QuantizedFormat):
         read = Settings(settings)
         read.one_of("activation_scheme", ("dynamic",), default="dynamic")
         read.one_of("fmt", ("e4m3",), default="e4m3")
+        read.one_of("scale_fmt", ("float", "ue8m0"), default="float")
+        read.one_of("expert_dtype", ("fp8",), default="fp8")
+        read.refuse_unknown(KNOWN)
         self._block = read.block("weight_block_size")
 
     def layers(self, tensors: Mapping[str, StoredTensor]) -> Iterator[StoredLayer]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, TypeVar
 
 from llmfw.core import ModelError
@@ -73,6 +73,12 @@ class Settings:
         for key in keys:
             if self._given.get(key):
                 raise self.refusal(key, "llmfw does not compute this")
+
+    def refuse_unknown(self, known: Collection[str]) -> None:
+        """Raise ModelError if a setting is given that is not known, with a value other than null, false or empty."""
+        for key in self._given:
+            if key not in known and self._given[key]:
+                raise self.refusal(key, "llmfw does not know this setting, which may change the weights")
 
     def refusal(self, key: str, reason: str) -> ModelError:
         """Return an error about a setting."""

@@ -69,6 +69,9 @@ def test_the_log_says_what_is_not_rounded(tmp_path: Path, caplog: pytest.LogCapt
         ({"weight_block_size": [48]}, "quantization_config.weight_block_size is [48] in config.json"),
         ({"weight_block_size": [16, 16]}, "_proj.weight_scale_inv is "),
         ({"fmt": "e5m2"}, "quantization_config.fmt is 'e5m2'"),
+        ({"expert_dtype": "fp4"}, "quantization_config.expert_dtype is 'fp4'"),
+        ({"scale_fmt": "log"}, "quantization_config.scale_fmt is 'log'"),
+        ({"rotation": "hadamard"}, "quantization_config.rotation is 'hadamard'"),
     ],
 )
 def test_settings_that_are_not_computed_are_named(
@@ -77,6 +80,18 @@ def test_settings_that_are_not_computed_are_named(
     quantized, _ = make(tmp_path, [48, 40])
     configure(quantized, SETTINGS | settings)
     assert reason in refusal(quantized)
+
+
+def test_settings_that_tensors_show_are_accepted(tmp_path: Path) -> None:
+    quantized, plain = make(tmp_path, [48, 40])
+    others = {
+        "scale_fmt": "ue8m0",
+        "modules_to_not_convert": ["lm_head"],
+        "rotation": None,
+        "dequantize": False,
+    }
+    configure(quantized, SETTINGS | {"weight_block_size": [48, 40]} | others)
+    assert torch.equal(logits(quantized), logits(plain))
 
 
 def test_weights_without_scales_are_refused(tmp_path: Path) -> None:
