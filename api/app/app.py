@@ -53,6 +53,7 @@ from llmfw.api.routes.responses import response_routes
 from llmfw.api.routes.server_info import server_info_routes
 from llmfw.api.routes.tokenize import tokenize_routes
 from llmfw.api.routes.uploads import upload_routes
+from llmfw.api.routes.weights import weights_routes
 from llmfw.api.server.bodies import BodyReader
 from llmfw.api.server.hosts import known_hosts
 from llmfw.api.server.limits import body_limits
@@ -211,6 +212,7 @@ def _routes(
         *replica_routes(services.replicas, controls.drain, strict=strict),
         *model_routes(models.map(lambda model: model.description)),
         *lifecycle_routes(controls.drain, reloading, models.map(lambda model: model.admin), strict=strict),
+        *weights_routes(controls.drain, models.map(lambda model: model.weights), strict=strict),
         *health_routes(models.map(lambda model: model.client), controls.drain),
         *about_routes(", ".join(models.served_names), needs_key=needs_key, root_path=root_path),
         *openapi_routes(needs_key=needs_key, root_path=root_path),

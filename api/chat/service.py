@@ -6,7 +6,7 @@ Does not depend on HTTP, so that routes and batch jobs use it in the same way.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 
 from msgspec import UNSET
 
@@ -75,7 +75,7 @@ class ChatService:
         reasoning_parser, tool_parser: parser classes that fit the model, or None.
         json_tool_parser: parser of calls in the format of a bare JSON array. It is used for required calls if
             no grammar can describe the model's own format.
-        fingerprint: the server's system fingerprint.
+        fingerprint: returns the server's current system fingerprint.
         reasoning_field: a key of REASONING_FIELDS.
         max_messages: maximum number of messages of a chat, and of parts of one message.
         vision: reads images; None: the model reads text only.
@@ -93,7 +93,7 @@ class ChatService:
         reasoning_parser: type[ReasoningParser] | None = None,
         tool_parser: type[ToolParser] | None = None,
         json_tool_parser: type[ToolParser] | None = None,
-        fingerprint: str,
+        fingerprint: Callable[[], str],
         reasoning_field: str = "reasoning_content",
         max_messages: int = MAX_MESSAGES,
         vision: Vision | None = None,
@@ -198,7 +198,7 @@ class ChatService:
             model=generation.model,
             choices=choices,
             usage=self._usage(generation),
-            system_fingerprint=self._generator.fingerprint(self._fingerprint, generation),
+            system_fingerprint=self._generator.fingerprint(self._fingerprint(), generation),
         )
         if extras.token_ids:
             reply.prompt_token_ids = first.request.prompt
@@ -213,7 +213,7 @@ class ChatService:
         chunks = ChatChunks(
             generation,
             generation.model,
-            self._generator.fingerprint(self._fingerprint, generation),
+            self._generator.fingerprint(self._fingerprint(), generation),
             include_usage,
             self._reasoning_fields,
             self._usage,

@@ -6,7 +6,7 @@ Does not depend on HTTP, so that routes and batch jobs use it in the same way.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 
 import msgspec
 from msgspec import UNSET
@@ -37,14 +37,14 @@ class CompletionService:
 
     Args:
         generator: generator that runs the prompts.
-        fingerprint: the server's system fingerprint.
+        fingerprint: returns the server's current system fingerprint.
 
     Attributes:
         body_type: class of the route's bodies: CompletionRequest, or a subclass with the request fields of
             plugins.
     """
 
-    def __init__(self, generator: Generator, fingerprint: str) -> None:
+    def __init__(self, generator: Generator, fingerprint: Callable[[], str]) -> None:
         self._generator = generator
         self.body_type = generator.fields.body_type(CompletionRequest, "/v1/completions")
         self._fingerprint = fingerprint
@@ -193,7 +193,7 @@ class CompletionService:
             id=running.generation.id,
             created=running.generation.created,
             model=running.generation.model,
-            system_fingerprint=self._generator.fingerprint(self._fingerprint, running.generation),
+            system_fingerprint=self._generator.fingerprint(self._fingerprint(), running.generation),
             choices=[],
             usage=UNSET,
         )

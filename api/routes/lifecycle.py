@@ -62,7 +62,7 @@ def _server_routes(drain: Drain, reloading: Reloading, strict: bool) -> list[HTT
     async def begin_drain(request: Request[Any, Any, Any]) -> ASGIApp:
         body, ignored = decode_checked(await _read_any(request), DrainRequest)
         headers = report_ignored(ignored, strict)
-        drain.begin(None if body.timeout_s is None else _checked(body.timeout_s))
+        drain.begin(None if body.timeout_s is None else checked_timeout(body.timeout_s))
         return json_response(DrainReply(num_open=drain.num_open, timeout_s=drain.timeout_s), headers)
 
     @post(
@@ -100,7 +100,7 @@ def _engine_routes(drain: Drain, models: ByModel[AdminService], strict: bool) ->
     async def sleep(request: Request[Any, Any, Any]) -> ASGIApp:
         body, ignored = decode_checked(await _read_any(request), SleepRequest)
         headers = report_ignored(ignored, strict)
-        timeout_s = _checked(drain.timeout_s if body.timeout_s is None else body.timeout_s)
+        timeout_s = checked_timeout(drain.timeout_s if body.timeout_s is None else body.timeout_s)
         chosen = _chosen(models, model_in(request))
         memory = await asyncio.gather(*(admin.sleep(timeout_s) for admin in chosen))
         return json_response(_reply("asleep", memory), headers)
@@ -123,7 +123,8 @@ def _engine_routes(drain: Drain, models: ByModel[AdminService], strict: bool) ->
     return [sleep, wake]
 
 
-def _checked(timeout_s: float) -> float:
+def checked_timeout(timeout_s: float) -> float:
+    """Return a time to wait for running requests, in seconds; raise RequestError if it is not allowed."""
     if not 0 <= timeout_s <= MAX_WAIT_S:
         raise RequestError(
             f"timeout_s is {timeout_s:g}; it must be from 0 to {MAX_WAIT_S:g}", param="timeout_s"

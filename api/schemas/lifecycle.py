@@ -58,6 +58,35 @@ class SleepReply(msgspec.Struct, kw_only=True):
     device_bytes: int
 
 
+class WeightsRequest(Body, kw_only=True):
+    """Body of POST /admin/weights.
+
+    Attributes:
+        path: folder of the checkpoint: below the folder of `--weights-from`, or relative to it.
+        wait: whether running requests may end first; if not, they end with an error.
+        timeout_s: longest time to wait for running requests, in seconds; None: the time of `--drain-timeout`.
+    """
+
+    path: str
+    wait: bool = True
+    timeout_s: float | None = None
+
+
+class WeightsReply(msgspec.Struct, kw_only=True):
+    """Reply of POST /admin/weights.
+
+    Attributes:
+        weight_version: version of the weights that are served now.
+        host_bytes: memory of the engine process, in bytes; 0 if the system does not report it.
+        device_bytes: the same for a GPU's memory; 0 on a CPU.
+    """
+
+    status: str = "loaded"
+    weight_version: str
+    host_bytes: int
+    device_bytes: int
+
+
 class ReloadRequest(Body, kw_only=True):
     """Body of POST /admin/reload.
 

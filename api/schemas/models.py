@@ -12,6 +12,7 @@ class ModelCard(msgspec.Struct, kw_only=True):
     Attributes:
         root: hub id; for a folder the same as `id`.
         parent: for an adapter, the model that it adapts.
+        weight_version: version of the model's weights.
     """
 
     id: str
@@ -21,6 +22,7 @@ class ModelCard(msgspec.Struct, kw_only=True):
     root: str
     max_model_len: int
     parent: str | UnsetType = UNSET
+    weight_version: str | UnsetType = UNSET
 
 
 class ModelList(msgspec.Struct, kw_only=True):

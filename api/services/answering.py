@@ -13,7 +13,7 @@ from llmfw.api.text.model_names import ModelNames
 from llmfw.core.base.config import ServerConfig
 from llmfw.core.client.client import EngineClient
 
-from .fingerprint import system_fingerprint
+from .fingerprint import CurrentFingerprint
 from .model_components import ModelComponents
 
 
@@ -50,8 +50,8 @@ class Answering:
             names=names,
         )
         parsers = (components.reasoning_parser, components.tool_parser)
-        fingerprint = system_fingerprint(
-            client.info,
+        fingerprint = CurrentFingerprint(
+            client,
             (components.chat_template.source, *parsers),
             config.options,
             components.sampling_defaults,

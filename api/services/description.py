@@ -53,6 +53,7 @@ class ServerDescription:
             root=self._root if id == served else id,
             max_model_len=self._info.max_model_len,
             parent=UNSET if id == served else served,
+            weight_version=self._info.weight_version or UNSET,
         )
 
     async def model_info(self) -> ModelInfo:

@@ -11,6 +11,7 @@ from llmfw.core.base.about import DISTRIBUTION, version_of
 from llmfw.core.base.allowed_values import as_text
 from llmfw.core.base.engine_info import EngineInfo
 from llmfw.core.base.setting_types import OptionValue
+from llmfw.core.client.client import EngineClient
 
 TELLING_KINDS = (
     "attention",
@@ -27,6 +28,34 @@ Policies, drafters, observers and stores change no reply.
 """
 
 _PACKAGES = (DISTRIBUTION, "torch", "transformers", "tokenizers")
+
+
+class CurrentFingerprint:
+    """The system fingerprint of an engine, whose weights may be replaced.
+
+    Args:
+        client: a started engine client.
+        components, options, sampling_defaults: as in `system_fingerprint`.
+    """
+
+    def __init__(
+        self,
+        client: EngineClient,
+        components: Sequence[str | type | None],
+        options: Mapping[str, OptionValue],
+        sampling_defaults: Mapping[str, float],
+    ) -> None:
+        self._client = client
+        self._others = components, options, sampling_defaults
+        self._info = client.info
+        self._fingerprint = system_fingerprint(self._info, *self._others)
+
+    def __call__(self) -> str:
+        """Return the fingerprint of replies that are computed now."""
+        if self._client.info is not self._info:
+            self._info = self._client.info
+            self._fingerprint = system_fingerprint(self._info, *self._others)
+        return self._fingerprint
 
 
 def system_fingerprint(

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from llmfw.api.access.keyring import Keyring
 from llmfw.api.admin.adapters import AdapterService
 from llmfw.api.admin.service import AdminService
+from llmfw.api.admin.weights import WeightsService
 from llmfw.api.anthropic.service import MessageService
 from llmfw.api.batches.deferring import DeferringClient
 from llmfw.api.files.service import FileService
@@ -68,6 +69,7 @@ class ModelServices:
         self.native = NativeService(generator, model.components.reasoning_parser)
         self.tokenization = TokenizationService(generator, chat)
         self.admin = AdminService(model.client, generator, chat, keys)
+        self.weights = WeightsService(model.client, model.config.weights_from)
         self.description = ServerDescription(model.client, generator, self.admin)
         self.adapters = AdapterService(model.client, self.names)
 

@@ -15,7 +15,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from . import adapter_settings
+from . import adapter_settings, weights_settings
 from .errors import ConfigError
 from .replica_place import ReplicaPlace
 from .setting import Setting, check_fields
@@ -237,6 +237,7 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
     drain_timeout: Annotated[float, msgspec.Meta(ge=0), Setting(
         "Time for running requests to end when the server stops. New ones get a 503 meanwhile.",
         metavar="SECONDS")] = 30.0
+    weights_from: weights_settings.WeightsFrom = None
     crash_reports: Annotated[str | None, Setting(
         "Write a report to this folder when the engine dies or hangs, or an exception ends the server; none writes none. "
         "Reports hold no prompts, replies or keys.",

@@ -12,6 +12,7 @@ import msgspec
 
 from .replica_commands import ReplicaCommand, ReplicaInfo, ReplicaList
 from .steps_view import StepsView, ViewSteps
+from .weights_command import LoadWeights, WeightsInfo
 
 
 class GetPolicy(msgspec.Struct, frozen=True, tag="get_policy"):
@@ -349,7 +350,7 @@ EngineCommand = (
 )
 """Commands that an engine carries out."""
 
-Command = EngineCommand | SetLogLevel | GetMemory | Sleep | Wake | ReplicaCommand
+Command = EngineCommand | SetLogLevel | GetMemory | Sleep | Wake | LoadWeights | ReplicaCommand
 """All commands. Those that are no `EngineCommand` concern the process of the engine, or all processes."""
 
 Answer = (
@@ -361,6 +362,7 @@ Answer = (
     | AdapterList
     | LogLevelInfo
     | MemoryInfo
+    | WeightsInfo
     | ReplicaInfo
     | ReplicaList
 )

@@ -41,10 +41,7 @@ class RequestProgress:
         continuations: draws the request's seed; None: requests with output are not continued.
         digest_of: returns the hash of the files of a loaded adapter, by its name; None: the adapter is not
             loaded.
-
-    Attributes:
-        continues: whether another engine can continue the request after the output that its reader has
-            received. If not, the output starts over.
+        num_loads: returns the number of times that the weights were replaced.
     """
 
     def __init__(
@@ -52,17 +49,34 @@ class RequestProgress:
         request: Request | EmbedRequest,
         continuations: Continuations | None,
         digest_of: Callable[[str], str | None] = lambda name: None,
+        num_loads: Callable[[], int] = lambda: 0,
     ) -> None:
+        self._num_loads = num_loads
+        self._of_load = num_loads()
         self._digest_of = digest_of
         self._adapter = request.adapter if isinstance(request, Request) else ""
         self._digest = digest_of(self._adapter) if self._adapter else None
         self._continuations = continuations
-        self.continues = continuations is not None and isinstance(request, Request)
+        self._can_continue = continuations is not None and isinstance(request, Request)
         if continuations is not None and isinstance(request, Request) and request.sampling.seed is None:
             sampling = msgspec.structs.replace(request.sampling, seed=continuations.draw_seed())
             request = msgspec.structs.replace(request, sampling=sampling)
         self._request = request
         self._sent = array("i")
+
+    @property
+    def continues(self) -> bool:
+        """Whether another engine can continue the request after the output that its reader has received.
+
+        If not, the output starts over.
+        """
+        return self._can_continue and not self.is_void()
+
+    def is_void(self) -> bool:
+        """Return whether the output that the reader has received is of weights that have been replaced."""
+        if not self._sent:
+            self._of_load = self._num_loads()
+        return self._of_load != self._num_loads()
 
     @property
     def rest(self) -> Request | EmbedRequest:
@@ -82,7 +96,7 @@ class RequestProgress:
 
     def note(self, event: TokenEvent) -> None:
         """Record an event that the reader gets."""
-        if self.continues:
+        if self._can_continue:
             self._sent.extend(event.token_ids)
 
     def interrupt(self) -> TokenEvent | None:
@@ -92,6 +106,7 @@ class RequestProgress:
             The event that voids all earlier events; None if the request is continued.
         """
         if not self.continues:
+            self._sent = array("i")
             return TokenEvent(self._request.id, [], restarted=True)
         assert self._continuations is not None
         self._continuations.count += 1

@@ -1,14 +1,21 @@
-"""The sleep of an engine. The engine's process ends on purpose, and starts again when the engine is woken."""
+"""The sleep of an engine. The engine's process ends on purpose, and starts again when the engine is woken.
+
+A process that is replaced because of other weights ends in the same way; but requests wait, and are not refused.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
 
-from llmfw.core.base.control import Answer, GetMemory
+from llmfw.core.base.control import Answer, GetMemory, Sleep
 from llmfw.core.base.errors import ConflictError, EngineDeadError, NotReadyError
+from llmfw.core.base.request import EmbedRequest, Request
+from llmfw.core.base.weights_command import OTHER_WEIGHTS, LoadWeights
 
 from .client import EngineClient
+from .engine_wait import EngineWait
+from .quarantine import Attempt
 from .whole_request import WholeRequest, open_whole_request
 
 RETRY_S = 30.0
@@ -20,13 +27,18 @@ class EngineSleep:
 
     Attributes:
         is_asleep: whether the process has ended, or is ending, because of the sleep.
-        changing: lock that a command holds while it starts or ends a sleep.
+        changing: lock that a command holds while it starts or ends a sleep, or replaces the weights.
+        num_loads: number of times that the weights were replaced, or that this was tried.
     """
 
     def __init__(self) -> None:
         self.is_asleep = False
         self.changing = asyncio.Lock()
+        self.num_loads = 0
         self._is_begun = False
+        self._hold = EngineWait(lambda: "the engine loads other weights")  # over, unless it is begun
+        self._hold.end()
+        self._aborted: set[WholeRequest] = set()
         self._has_ended = asyncio.Event()  # set at the end of each request
         self._awake = asyncio.Event()
         self._awake.set()
@@ -34,8 +46,8 @@ class EngineSleep:
 
     @property
     def refusal(self) -> NotReadyError | None:
-        """Error for new requests; None while the engine is awake."""
-        if not self._is_begun:
+        """Error for new requests; None while the engine is awake, or requests wait for other weights."""
+        if not self._is_begun or not self._hold.is_over:
             return None
         return NotReadyError(
             "the engine sleeps, or is about to; it takes requests again once an administrator wakes it",
@@ -75,13 +87,32 @@ class EngineSleep:
         """
         return len(self._begun) + sum(whole not in self._begun for whole in wholes)
 
-    async def enter(self, life: EngineClient, num_live: Callable[[], int], timeout_s: float) -> Answer:
-        """Refuse new requests, and wait until no live request runs. The caller must then end the process.
+    async def pass_hold(self, attempt: Attempt, request: Request | EmbedRequest, begun_at: float) -> None:
+        """Make a new request wait while the weights are being replaced; those that have begun may end before that.
+
+        Args:
+            begun_at: time of the request's arrival, by the clock of `time.monotonic`.
+
+        Raises:
+            EngineDeadError: the client request that contains it was ended because of other weights.
+            Other exceptions: as in `EngineWait.wait`.
+        """
+        whole = open_whole_request()
+        if whole in self._aborted:
+            raise EngineDeadError(OTHER_WEIGHTS)
+        may_end = whole in self._begun or (attempt.was_sent and not attempt.deferrable)
+        if not (self._hold.is_over or may_end):
+            await self._hold.wait(attempt, request, begun_at)
+
+    async def enter(
+        self, life: EngineClient, num_live: Callable[[], int], command: Sleep | LoadWeights
+    ) -> Answer:
+        """Accept no new requests, and wait until no live request runs. The caller must then end the process.
 
         Args:
             life: client of the process.
             num_live: function that returns the number of running live requests.
-            timeout_s: longest time to wait, in seconds.
+            command: the command, with the longest time to wait.
 
         Returns:
             The memory of the process.
@@ -91,8 +122,11 @@ class EngineSleep:
             EngineDeadError: the process has ended by itself.
         """
         self._is_begun = True
+        if isinstance(command, LoadWeights):
+            self._hold.begin()
         try:
-            await self._wait_idle(num_live, timeout_s)
+            if isinstance(command, Sleep) or not command.aborts:
+                await self._wait_idle(num_live, command.timeout_s)
             memory = await life.control(GetMemory())
             if life.failure is not None:
                 raise EngineDeadError(life.failure)
@@ -101,11 +135,15 @@ class EngineSleep:
             raise
         self.is_asleep = True
         self._awake.clear()
+        if isinstance(command, LoadWeights):
+            self.num_loads += 1
+            self._aborted |= self._begun
         return memory
 
     def end(self) -> None:
         """End the sleep: allow the process to start, and accept new requests."""
         self._is_begun = self.is_asleep = False
+        self._hold.end()
         self._awake.set()
 
     async def wait_awake(self) -> None:
@@ -114,6 +152,7 @@ class EngineSleep:
 
     def _end(self, whole: WholeRequest) -> None:
         self._begun.discard(whole)
+        self._aborted.discard(whole)
         self._has_ended.set()
 
     async def _wait_idle(self, num_live: Callable[[], int], timeout_s: float) -> None:

@@ -43,6 +43,7 @@ FLAGS = {
     "--tls-key k.pem --tls-cert c.pem": ("tls_key", "k.pem"),
     "--root-path /llm": ("root_path", "/llm"),
     "--trusted-proxy 10.0.0.0/8": ("trusted_proxy", ("10.0.0.0/8",)),
+    "--weights-from /checkpoints": ("weights_from", "/checkpoints"),
     "--drain-timeout 5": ("drain_timeout", 5.0),
     "--crash-reports /var/crashes": ("crash_reports", "/var/crashes"),
     "--crash-details": ("crash_details", True),

@@ -129,6 +129,7 @@ TABLE = {
     "POST /admin/reload": ADMIN,
     "POST /admin/sleep": ADMIN,
     "POST /admin/wake": ADMIN,
+    "POST /admin/weights": ADMIN,
 }
 
 

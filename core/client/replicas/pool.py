@@ -22,6 +22,7 @@ from llmfw.core.base.errors import (
 )
 from llmfw.core.base.replica_commands import ReplicaCommand
 from llmfw.core.base.request import EmbedRequest, Request, TokenEvent
+from llmfw.core.base.weights_command import OTHER_WEIGHTS, LoadWeights
 from llmfw.core.engine.admission.queue_gate import QueueGate
 
 from ..client import ReplicaState, RequestWatch
@@ -30,12 +31,14 @@ from ..launched import LaunchedEngineClient
 from ..quarantine import Attempt
 from ..request_progress import Continuations, RequestProgress
 from ..supervisor import SupervisedEngineClient
+from ..weights_swap import ServedWeights
 from ..whole_request import WholeRequest
 from .isolated_router import IsolatedRouter
 from .merged import merged_info, merged_stats
 from .pool_commands import PoolCommands
 from .pool_members import Growth, PoolMembers
 from .pool_sleep import PoolSleep
+from .pool_weights import PoolWeights
 from .replica import Replica
 from .replica_load import Place
 from .replica_set import ReplicaSet
@@ -58,6 +61,7 @@ class EnginePool(LaunchedEngineClient):
         wait_s: seconds that a new request waits while no engine runs.
         continuations: lets another engine continue requests; None: requests are not continued.
         growth: settings for adding engines; None: no engine can be added.
+        served: checkpoint of new engines, which can be replaced; None: it cannot.
     """
 
     def __init__(
@@ -68,6 +72,7 @@ class EnginePool(LaunchedEngineClient):
         wait_s: float = WAIT_S,
         continuations: Continuations | None = None,
         growth: Growth | None = None,
+        served: ServedWeights | None = None,
     ) -> None:
         self._replicas = ReplicaSet(Replica(index, client) for index, client in enumerate(clients))
         self._wait = EngineWait(lambda: self.outage, wait_s)
@@ -75,6 +80,7 @@ class EnginePool(LaunchedEngineClient):
         self._commands = PoolCommands(self._replicas)
         self._routing = Routing(self._replicas, router or IsolatedRouter(), self._commands.adapters)
         self._sleep = PoolSleep(self._replicas)
+        self._weights = PoolWeights(self._sleep, served, self._note_change)
         self._members = PoolMembers(
             self._replicas,
             growth,
@@ -152,12 +158,12 @@ class EnginePool(LaunchedEngineClient):
     async def wait_lost(self) -> EngineLostError:
         while True:
             self._has_changed.clear()
-            lost = asyncio.create_task(self._all_lost())
+            lost = asyncio.gather(*(replica.client.wait_lost() for replica in self._replicas))
             change = asyncio.create_task(self._has_changed.wait())
             try:
                 await asyncio.wait((lost, change), return_when=asyncio.FIRST_COMPLETED)
                 if not change.done():
-                    return lost.result()
+                    return lost.result()[0]
             finally:
                 lost.cancel()
                 change.cancel()
@@ -196,6 +202,8 @@ class EnginePool(LaunchedEngineClient):
             return await self._sleep.enter(self, self._num_live, command)
         if isinstance(command, Wake):
             return await self._sleep.leave(self)
+        if isinstance(command, LoadWeights):
+            return await self._weights.load(self, self._num_live, command)
         if isinstance(command, ReplicaCommand):
             return await self._members.carry_out(command)
         if not isinstance(command, SetLogLevel):  # which an engine can carry out once it runs
@@ -213,8 +221,8 @@ class EnginePool(LaunchedEngineClient):
     ) -> AsyncGenerator[TokenEvent, None]:
         """Yield the events of a request. If its engine dies, continue with another engine."""
         attempt, begun_at = Attempt(request.deferrable), time.monotonic()
-        digest_of = self._commands.adapters.digest_of
-        progress = RequestProgress(request, self._continuations, digest_of)
+        digest_of, gate = self._commands.adapters.digest_of, self._sleep.gate
+        progress = RequestProgress(request, self._continuations, digest_of, lambda: gate.num_loads)
         refused: set[int] = set()  # engines whose queues were full
         with contextlib.ExitStack() as at_end:
             if watch is not None:
@@ -224,6 +232,8 @@ class EnginePool(LaunchedEngineClient):
                 rest, has_begun, has_tokens = progress.rest, False, False
                 replica, place = await self._turn(attempt, rest, begun_at, refused)
                 try:
+                    if has_begun := progress.is_void():
+                        raise EngineDeadError(OTHER_WEIGHTS)
                     async with contextlib.aclosing(replica.client.once(rest, attempt, begun_at)) as events:
                         async for event in events:
                             if has_tokens and event.token_ids and event.finish_reason is None:  # most events
@@ -303,6 +313,7 @@ class EnginePool(LaunchedEngineClient):
                 engine.
         """
         while True:
+            await self._sleep.gate.pass_hold(attempt, request, begun_at)
             refusal = self._sleep.gate.refusal_of_part
             if refusal is not None and not (request.deferrable or attempt.was_sent):
                 raise refusal
@@ -340,10 +351,6 @@ class EnginePool(LaunchedEngineClient):
             raise self.refusal
         if self.outage is not None:
             raise EngineRestartingError(self.outage)
-
-    async def _all_lost(self) -> EngineLostError:
-        """Wait until all current engines are lost; return the reason of the first engine."""
-        return (await asyncio.gather(*(replica.client.wait_lost() for replica in self._replicas)))[0]
 
     async def _prepare(self, client: SupervisedEngineClient) -> None:
         """Bring a newly started engine up to date with the others. Raises LLMFWError if it differs."""

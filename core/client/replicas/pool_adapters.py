@@ -143,7 +143,7 @@ class PoolAdapters:
         self._memory.note(found)
         for replica in self._replicas:
             if not replica.is_usable:
-                replica.client.remember_adapters(found)
+                replica.client.settings.adapters.note(found)
 
     def _merged(self, lists: Mapping[int, AdapterList]) -> AdapterList:
         first = next(iter(lists.values()))

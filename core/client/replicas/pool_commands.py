@@ -134,7 +134,7 @@ class PoolCommands:
         """
         self._remembered[type(command)] = command
         for replica in self._replicas:
-            replica.client.remember(command)
+            replica.client.settings.remember(command)
         late = [each.index for each in self._replicas if each.is_usable and each.index not in asked]
         return await self._each(late, command, kind)
 

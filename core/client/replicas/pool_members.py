@@ -218,6 +218,12 @@ class PoolMembers:
     def _check_awake(self) -> None:
         if self._sleep.refusal is not None:
             raise ConflictError("the engines sleep; wake them first", code="asleep")
+        if self._sleep.changing.locked():
+            raise ConflictError(
+                "the engines wake up or load other weights; try again later",
+                code="engine_restarting",
+                passing=True,
+            )
 
     def _check_not_last(self, replica: Replica) -> None:
         """Raise ConflictError if no other engine takes requests now."""

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import contextlib
+from collections.abc import AsyncIterator, Callable
 
 from llmfw.core.base.control import Answer, GetMemory, Sleep, Wake
 from llmfw.core.base.errors import ConflictError, EngineRestartingError
+from llmfw.core.base.weights_command import LoadWeights
 
 from ..client import EngineClient
 from ..sleeping import EngineSleep
+from .replica import Replica
 from .replica_set import ReplicaSet
 
 NOW_S = 5.0
@@ -38,16 +41,8 @@ class PoolSleep:
             NotReadyError: the engines are already asleep.
         """
         async with self.gate.changing:
-            if self.gate.is_asleep and self.gate.refusal is not None:
-                raise self.gate.refusal
-            running = [replica for replica in self._replicas if replica.client.failure is None]
-            if any(not replica.is_usable for replica in running):
-                raise ConflictError(
-                    "an engine is being restarted, and all stay awake; try again later",
-                    code="engine_restarting",
-                    passing=True,
-                )
-            memory = await self.gate.enter(pool, num_live, command.timeout_s)
+            running = self._running()
+            memory = await self.gate.enter(pool, num_live, command)
             try:
                 await asyncio.gather(*(replica.client.control(Sleep(NOW_S)) for replica in running))
             except BaseException:
@@ -60,6 +55,36 @@ class PoolSleep:
         async with self.gate.changing:
             await self._wake_all()
             return await pool.control(GetMemory())
+
+    @contextlib.asynccontextmanager
+    async def entered(
+        self, pool: EngineClient, num_live: Callable[[], int], command: LoadWeights
+    ) -> AsyncIterator[list[Replica]]:
+        """Let requests wait during the block, which starts once no live request runs; yields the engines.
+
+        Raises:
+            ConflictError, NotReadyError: as in `enter`.
+        """
+        async with self.gate.changing:
+            running = self._running()
+            await self.gate.enter(pool, num_live, command)
+            try:
+                yield running
+            finally:
+                self.gate.end()
+
+    def _running(self) -> list[Replica]:
+        """Return the engines that have not failed for good, all of which must run now."""
+        if self.gate.is_asleep and self.gate.refusal is not None:
+            raise self.gate.refusal
+        running = [replica for replica in self._replicas if replica.client.failure is None]
+        if any(not replica.is_usable for replica in running):
+            raise ConflictError(
+                "an engine is being restarted, and all stay as they are; try again later",
+                code="engine_restarting",
+                passing=True,
+            )
+        return running
 
     async def _wake_all(self) -> None:
         """Wake the sleeping engines, and take requests again. Restarting engines need no wake-up."""

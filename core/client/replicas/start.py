@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 
 import msgspec
 
@@ -17,6 +16,7 @@ from ..quarantine import Witnesses
 from ..request_progress import Continuations
 from ..restarts import RestartPolicy
 from ..supervisor import SupervisedEngineClient
+from ..weights_swap import ServedWeights, WeightsSwap
 from .isolated_router import build_router
 from .pool import EnginePool
 from .pool_members import Growth
@@ -41,17 +41,35 @@ def engine_client(
     policy, count = RestartPolicy.of(server), max(server.replicas, server.max_replicas or 0)
     continuations = None if server.no_migrate else Continuations(engine.random_seed)
     if count == 1:
-        return SupervisedEngineClient(partial(new_life, engine), policy, continuations=continuations)
-    witnesses = Witnesses()
+        swap = _swap(engine, engine.model, server, new_life)
+        return SupervisedEngineClient(swap.new_life, policy, continuations=continuations, weights=swap)
+    witnesses, served = Witnesses(), ServedWeights(engine.model)
     router = build_router(registry, server.router, server.options)
 
     def new_client(index: int) -> SupervisedEngineClient:
         config = config_of(engine, ReplicaPlace(index, count))
-        return SupervisedEngineClient(partial(new_life, config), policy, witnesses=witnesses)
+        swap = _swap(config, served.path, server, new_life)
+        return SupervisedEngineClient(swap.new_life, policy, witnesses=witnesses, weights=swap)
 
     clients = [new_client(index) for index in range(server.replicas)]
     growth = Growth(new_client, count)
-    return EnginePool(clients, router, engine.max_tenant_requests, continuations=continuations, growth=growth)
+    return EnginePool(
+        clients,
+        router,
+        engine.max_tenant_requests,
+        continuations=continuations,
+        growth=growth,
+        served=served if server.weights_from else None,
+    )
+
+
+def _swap(config: EngineConfig, path: str, server: ServerConfig, new_life: NewLife) -> WeightsSwap:
+    """Return the checkpoint of an engine, at a path; only `--weights-from` allows to replace it."""
+
+    def life_of(path: str) -> ProcessEngineClient:
+        return new_life(msgspec.structs.replace(config, model=path))
+
+    return WeightsSwap(life_of, path, is_fixed=server.weights_from is None)
 
 
 def config_of(engine: EngineConfig, place: ReplicaPlace) -> EngineConfig:

@@ -24,6 +24,7 @@ from llmfw.core.base.errors import LLMFWError, RequestError
 from llmfw.core.base.memory import resident_bytes
 from llmfw.core.base.replica_commands import ReplicaCommand, one_engine
 from llmfw.core.base.request import Abort, Control, EmbedRequest, ReportQuery, Request, ToEngine, TokenEvent
+from llmfw.core.base.weights_command import LoadWeights
 from llmfw.core.ipc.wire import failure_of
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ def _carried_out(engine: AnyEngine, command: Command) -> Answer:
         return LogLevelInfo(command.level)
     if isinstance(command, GetMemory):
         return MemoryInfo(resident_bytes(), _reserved_bytes())
-    if isinstance(command, Sleep | Wake):
+    if isinstance(command, Sleep | Wake | LoadWeights):
         raise RequestError(
             "this engine has no process of its own that could end; use that of `llmfw serve`",
             code="unsupported_operation",

@@ -67,3 +67,23 @@ def test_output_of_another_adapter_is_not_continued() -> None:
         _ = progress.rest
     digests["a"] = "1"
     assert progress.rest.output == [7]  # type: ignore[union-attr]
+
+
+def test_output_of_replaced_weights_is_void() -> None:
+    """Not only while the engine ends: a request may wait with its output while the weights are replaced."""
+    loads = [0]
+    progress = RequestProgress(request(), Continuations(5), num_loads=lambda: loads[0])
+    assert not progress.is_void()
+    loads[0] = 1  # it waited meanwhile, without output
+    assert not progress.is_void()
+    progress.note(TokenEvent("a", [7]))
+    assert progress.continues
+    loads[0] = 2
+    assert progress.is_void()
+    assert not progress.continues
+    restarted = progress.interrupt()
+    assert restarted is not None
+    assert restarted.restarted
+    assert isinstance(progress.rest, Request)
+    assert progress.rest.output == []
+    assert not progress.is_void()

@@ -66,7 +66,7 @@ async def test_a_woken_engine_is_the_same(client: SupervisedEngineClient) -> Non
 async def test_a_sleeping_engine_gets_its_log_level_later(client: SupervisedEngineClient) -> None:
     await client.control(Sleep(5))
     assert await client.control(SetLogLevel("debug")) == LogLevelInfo("debug")
-    assert client._settings._log_level == SetLogLevel("debug")
+    assert client.settings._log_level == SetLogLevel("debug")
     await client.control(Wake())
     assert client.failure is None
 

@@ -147,7 +147,7 @@ async def test_a_policy_reaches_engines_that_return_meanwhile(
 async def test_the_log_level_is_set_on_all(mortal: MortalPool, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     assert await mortal.pool.control(SetLogLevel("info")) == LogLevelInfo("info")
-    assert [replica.client._settings._log_level for replica in mortal.pool._replicas] == [
+    assert [replica.client.settings._log_level for replica in mortal.pool._replicas] == [
         SetLogLevel("info")
     ] * 2
 
