@@ -1,4 +1,4 @@
-"""The bundled middleware: `cors` and `gzip`."""
+"""The bundled middleware: `cors`, `gzip` and `br`."""
 
 from __future__ import annotations
 
@@ -16,4 +16,9 @@ def register_middleware(register: Register) -> None:
         "gzip",
         "llmfw.plugins.http_middleware.gzip:Gzip",
         summary="compresses replies that are not streams",
+    )
+    register(
+        "br",
+        "llmfw.plugins.http_middleware.brotli:Brotli",
+        summary="compresses replies that are not streams, by Brotli or gzip",
     )

@@ -45,22 +45,22 @@ class Gzip(HTTPMiddleware):
     async def handle(
         self, app: ASGIApplication, scope: ASGIScope, receive: ASGIReceive, send: ASGISend
     ) -> None:
-        is_wanted = scope["method"] != "HEAD" and accepts_gzip(scope["headers"])
+        coding = self.coding_of(scope["headers"]) if scope["method"] != "HEAD" else ""
         start: ASGIMessage | None = None
 
         async def send_compressed(message: ASGIMessage) -> None:
             nonlocal start
             if message["type"] == "http.response.start" and _is_compressible(message):
                 message["headers"] = [*message["headers"], (b"vary", b"accept-encoding")]
-                if is_wanted:
+                if coding:
                     start = message  # sent with the first part of the body, which follows at once
                     return
             elif start is not None:
                 held, start = start, None
                 body, is_whole = message.get("body", b""), not message.get("more_body", False)
                 if is_whole and len(body) >= self.options.min_bytes:
-                    body = await self._compressed(body)
-                    held["headers"] = _for_gzip(held["headers"], len(body))
+                    body = await self._compressed(body, coding)
+                    held["headers"] = _encoded(held["headers"], coding, len(body))
                     message = {**message, "body": body}
                 await send(held)
             await send(message)
@@ -74,32 +74,42 @@ class Gzip(HTTPMiddleware):
         if start is not None:
             await send(start)  # the application has sent no body; the server reports this error
 
-    async def _compressed(self, body: bytes) -> bytes:
+    def coding_of(self, headers: Sequence[Header]) -> str:
+        """Return the coding in which a client with these headers gets replies; "": as they are."""
+        return "gzip" if accepted_weight(headers, "gzip") else ""
+
+    def encode(self, body: bytes, coding: str) -> bytes:
+        """Return a body in a coding that `coding_of` has returned."""
+        packer = zlib.compressobj(self.options.level, zlib.DEFLATED, _GZIP)
+        return packer.compress(body) + packer.flush()
+
+    async def _compressed(self, body: bytes, coding: str) -> bytes:
         if len(body) < IN_THREAD_BYTES:
-            return _gzipped(body, self.options.level)
-        return await asyncio.to_thread(_gzipped, body, self.options.level)
+            return self.encode(body, coding)
+        return await asyncio.to_thread(self.encode, body, coding)
 
 
-def accepts_gzip(headers: Sequence[Header]) -> bool:
-    """Return whether a request's headers accept gzip: by name or by `*`, and not with `q=0`."""
-    found: dict[bytes, bool] = {}
+def accepted_weight(headers: Sequence[Header], coding: str) -> float:
+    """Return the weight that a request gives to a coding, by its name or by `*`; 0: it is not accepted."""
+    found: dict[bytes, float] = {}
     for name, value in headers:
         if name == b"accept-encoding":
             for part in value.lower().split(b","):
-                coding, _, weight = part.partition(b";")
-                found[coding.strip()] = _is_positive(weight.strip())
-    return found.get(b"gzip", found.get(b"*", False))
+                named, _, weight = part.partition(b";")
+                found[named.strip()] = _number(weight.strip())
+    return found.get(coding.encode(), found.get(b"*", 0.0))
 
 
-def _is_positive(weight: bytes) -> bool:
-    """Return whether a weight, such as b"q=0.5" or b"", is more than 0."""
+def _number(weight: bytes) -> float:
+    """Return the number in a weight, such as b"q=0.5" or b"", which is 1; 0 if it has none from 0 to 1."""
     if not weight:
-        return True
+        return 1.0
     name, _, value = weight.partition(b"=")
     try:
-        return name.strip() == b"q" and float(value) > 0
+        number = float(value) if name.strip() == b"q" else 0.0
     except ValueError:
-        return False
+        return 0.0
+    return number if 0 <= number <= 1 else 0.0
 
 
 def _is_compressible(message: ASGIMessage) -> bool:
@@ -115,16 +125,11 @@ def _is_compressible(message: ASGIMessage) -> bool:
     )
 
 
-def _for_gzip(headers: Sequence[Header], length: int) -> list[Header]:
+def _encoded(headers: Sequence[Header], coding: str, length: int) -> list[Header]:
     """Return the headers of a compressed reply. An entity tag becomes weak, because the bytes change."""
     kept = [
         (name, b"W/" + value if name.lower() == b"etag" and not value.startswith(b"W/") else value)
         for name, value in headers
         if name.lower() != b"content-length"
     ]
-    return [*kept, (b"content-encoding", b"gzip"), (b"content-length", b"%d" % length)]
-
-
-def _gzipped(body: bytes, level: int) -> bytes:
-    packer = zlib.compressobj(level, zlib.DEFLATED, _GZIP)
-    return packer.compress(body) + packer.flush()
+    return [*kept, (b"content-encoding", coding.encode()), (b"content-length", b"%d" % length)]
