@@ -114,7 +114,7 @@ def _client(
     limits = WatchdogLimits.of(server.watchdog_timeout)
 
     def new_life(config: EngineConfig) -> ProcessEngineClient:
-        recorder = None if reports is None else reports.new_recorder()
+        recorder = None if reports is None else reports.new_recorder(config)
         return ProcessEngineClient(config, watchdog=limits, recorder=recorder)
 
     return engine_client(engine, server, registry, new_life)

@@ -11,6 +11,7 @@ import signal
 import threading
 import time
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -45,7 +46,7 @@ class CrashReports:
 
     Args:
         folder: folder of the reports.
-        engine: settings of the engine.
+        engine: settings of the first model's engine.
         server: settings of the server; `crash_details` keeps the messages of exceptions.
 
     Attributes:
@@ -55,24 +56,35 @@ class CrashReports:
     def __init__(self, folder: CrashFolder, engine: EngineConfig, server: ServerConfig) -> None:
         self._folder = folder
         self._keeps_messages = server.crash_details
-        self._settings = shown_settings(engine, server)
-        self._recording = engine.record_steps
+        self._engine = engine
+        self._server = server
         self._secrets = Secrets(secrets_of(server))
         self._log = TextRing(memoryview(bytearray(LOG_BYTES)))
         self.log_handler = RecentLogHandler(self._log, keeps_messages=self._keeps_messages)
         self._writing: threading.Thread | None = None
 
-    def new_recorder(self) -> EndRecorder:
-        """Return the recorder of one engine process, which reports to this object."""
-        return EndRecorder(self.add_engine_end, keeps_messages=self._keeps_messages)
+    def new_recorder(self, engine: EngineConfig) -> EndRecorder:
+        """Return the recorder of one engine process, which reports to this object.
+
+        Args:
+            engine: settings of this engine, such as its model.
+        """
+        report = partial(self.add_engine_end, engine=engine)
+        return EndRecorder(report, keeps_messages=self._keeps_messages)
 
     def tidy(self) -> None:
         """Remove unfinished reports that killed servers left in the folder. Call it at the start, once the log is set up."""
         self._folder.remove_unfinished()
 
-    def add_engine_end(self, end: EngineEnd) -> None:
-        """Report an unexpected end of an engine process."""
+    def add_engine_end(self, end: EngineEnd, engine: EngineConfig | None = None) -> None:
+        """Report an unexpected end of an engine process.
+
+        Args:
+            engine: settings of this engine; None: those of the server's first one.
+        """
+        engine = engine or self._engine
         facts = {
+            "which": engine.place.label,
             "reason": end.reason,
             **self._message(end.message),
             "exit_code": end.returncode if end.returncode >= 0 else None,
@@ -81,6 +93,8 @@ class CrashReports:
             "num_step_tokens": end.num_step_tokens,
             "lived_s": round(end.lived_s, 3),
             "engine": None if end.info is None else msgspec.to_builtins(end.info),
+            "recorded_steps": engine.record_steps,
+            "settings": shown_settings(engine, self._server),
         }
         texts = {
             "steps.jsonl": "".join(map(_step_line, end.steps)),
@@ -92,7 +106,12 @@ class CrashReports:
     def add_exception(self, error: BaseException) -> None:
         """Report an exception that ends the server."""
         message = message_of(error)
-        facts = {"reason": f"the server failed: {type(error).__name__}", **self._message(message)}
+        facts = {
+            "reason": f"the server failed: {type(error).__name__}",
+            **self._message(message),
+            "recorded_steps": self._engine.record_steps,
+            "settings": shown_settings(self._engine, self._server),
+        }
         self._begin("server-failed", facts, {"stacks.txt": bare_traceback(error) + "\n"})
 
     def finish(self, timeout_s: float = FINISH_S) -> None:
@@ -123,11 +142,9 @@ class CrashReports:
         try:
             report |= {
                 "has_messages": self._keeps_messages,
-                "recorded_steps": self._recording,
                 "versions": versions(),
                 "plugins": plugins(),
                 "machine": machine() | {"free_disk": free_disk(self._folder.path.parent)},
-                "settings": self._settings,
             }
             plain = self._secrets.hide_in(msgspec.to_builtins(report, enc_hook=str))
             files = {name: self._secrets.hide(text) for name, text in texts.items() if text}

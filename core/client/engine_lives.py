@@ -26,6 +26,7 @@ from llmfw.core.base.replica_commands import ReplicaCommand, one_engine
 from llmfw.core.base.weights_command import LoadWeights
 
 from .cache_mirror import CacheMirror
+from .engine_log import EngineLog
 from .engine_wait import WAIT_S, EngineWait
 from .launched import LaunchedEngineClient
 from .process import ProcessEngineClient
@@ -48,6 +49,7 @@ class EngineLives(LaunchedEngineClient):
         wait_s: seconds that a new request waits for a restart (see WAIT_S).
         witnesses: requests of all engines of the server; None: this is the only engine.
         weights: checkpoint that `new_life` serves, which can be replaced; None: it cannot.
+        label: number or model of the engine, for the log; None: it is the server's only one.
 
     Attributes:
         settings: settings that were changed at run time, for engines that start from now on.
@@ -60,8 +62,10 @@ class EngineLives(LaunchedEngineClient):
         wait_s: float = WAIT_S,
         witnesses: Witnesses | None = None,
         weights: WeightsSwap | None = None,
+        label: int | str | None = None,
     ) -> None:
         self._weights = weights or WeightsSwap(lambda path: new_life(), is_fixed=True)
+        self._log = EngineLog(logger, label)
         self._new_life = new_life
         self._wait = EngineWait(lambda: self._outage, wait_s)
         self._life = self._created()
@@ -187,7 +191,7 @@ class EngineLives(LaunchedEngineClient):
             self._weights.begin(command.path)
         await life.close()
         if isinstance(command, Sleep):
-            logger.info("The engine sleeps; its process has ended")
+            self._log.info("The engine sleeps; its process has ended")
             return memory
         memory = await self._wake("the engine loads other weights")
         self._weights.check_loaded()
@@ -239,14 +243,14 @@ class EngineLives(LaunchedEngineClient):
                     if is_asleep:
                         await self._sleep.wait_awake()
                     await (self._replace() if is_asleep else self._restart())
-        except Exception as error:
-            logger.exception("The engine's supervisor failed")
+        except Exception as error:  # noqa: BLE001 - whatever it is, requests must not wait for ever
+            self._log.exception("The engine's supervisor failed")
             self._give_up(f"the engine's supervisor failed: {described(error)}")
 
     async def _restart(self) -> None:
         """Try once to start a new engine process, after a delay that grows with the number of tries."""
         if delay := self._restarts.begin():
-            logger.info("The engine is started again in %.0f s", delay)
+            self._log.info("The engine is started again in %.0f s", delay)
             await asyncio.sleep(delay)
         await self._replace()
 
@@ -258,7 +262,7 @@ class EngineLives(LaunchedEngineClient):
             await life.start()
             await self.settings.restore(life.control)
         except (LLMFWError, OSError) as error:
-            logger.error("The engine could not be restarted: %s", error)
+            self._log.error("The engine could not be restarted: %s", error)
             if self._weights.fall_back(error):
                 return
             self._restarts.note_start(failed=True)
@@ -276,14 +280,14 @@ class EngineLives(LaunchedEngineClient):
             self._info = life.info
         self._outage = None
         self._wait.end()
-        logger.info(
+        self._log.info(
             "The engine runs again after %.1f s (restarts: %d)", time.monotonic() - begun, self.num_restarts
         )
 
     def _give_up(self, reason: str) -> None:
         self._fail(reason)
         if self._restarts.is_on:
-            logger.error("The engine is given up: %s", reason)
+            self._log.error("The engine is given up: %s", reason)
             self._lost.set()
 
     def _fail(self, reason: str) -> None:

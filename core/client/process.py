@@ -41,6 +41,7 @@ from .answers import ControlAnswers, StatsAnswers
 from .cache_mirror import CacheMirror
 from .client import EngineClient
 from .end_recorder import EndRecorder
+from .engine_log import EngineLog
 from .streams import EventStreams
 from .watchdog import LOOK_S, Hang, Watchdog, WatchdogLimits, state_of
 
@@ -94,6 +95,7 @@ class ProcessEngineClient(EngineClient):
     ) -> None:
         self._recorder = recorder
         self._config = config
+        self._log = EngineLog(logger, config.place.label)
         self._command = command
         self._limits = watchdog
         self.was_ended_from_outside = False
@@ -254,9 +256,9 @@ class ProcessEngineClient(EngineClient):
     async def _on_hang(self, process: subprocess.Popen[bytes], hang: Hang) -> None:
         self.was_ended_from_outside = hang.is_stopped
         if hang.is_stopped:
-            logger.error("%s. It cannot write its stacks. The engine is killed", hang.reason)
+            self._log.error("%s. It cannot write its stacks. The engine is killed", hang.reason)
         else:
-            logger.error("%s. The stacks of its threads follow; then the engine is killed", hang.reason)
+            self._log.error("%s. The stacks of its threads follow; then the engine is killed", hang.reason)
             process.send_signal(signal.SIGUSR1)
         if self._recorder is not None:
             self._recorder.note_hang(hang.reason)
@@ -290,7 +292,7 @@ class ProcessEngineClient(EngineClient):
         how = _how_it_ended(returncode)
         if self.failure is None:
             self.was_ended_from_outside = returncode in FROM_OUTSIDE
-            logger.error("%s", how)
+            self._log.error("%s", how)
         when = "" if self._ready.done() else " while it started; its own lines above say more"
         self._fail(EngineDeadError(how + when))
 

@@ -33,7 +33,7 @@ class SupervisedEngineClient(EngineLives):
     CrashingRequestError (`Quarantine`).
 
     Args:
-        new_life, policy, wait_s, witnesses, weights: as of `EngineLives`.
+        new_life, policy, wait_s, witnesses, weights, label: as of `EngineLives`.
         continuations: lets another engine process continue requests; None: they are not continued.
     """
 
@@ -45,8 +45,9 @@ class SupervisedEngineClient(EngineLives):
         continuations: Continuations | None = None,
         witnesses: Witnesses | None = None,
         weights: WeightsSwap | None = None,
+        label: int | str | None = None,
     ) -> None:
-        super().__init__(new_life, policy, wait_s, witnesses, weights)
+        super().__init__(new_life, policy, wait_s, witnesses, weights, label)
         self._continuations = continuations
 
     @property

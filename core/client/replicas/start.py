@@ -42,14 +42,16 @@ def engine_client(
     continuations = None if server.no_migrate else Continuations(engine.random_seed)
     if count == 1:
         swap = _swap(engine, engine.model, server, new_life)
-        return SupervisedEngineClient(swap.new_life, policy, continuations=continuations, weights=swap)
+        return SupervisedEngineClient(
+            swap.new_life, policy, continuations=continuations, weights=swap, label=engine.place.label
+        )
     witnesses, served = Witnesses(), ServedWeights(engine.model)
     router = build_router(registry, server.router, server.options)
 
     def new_client(index: int) -> SupervisedEngineClient:
         config = config_of(engine, ReplicaPlace(index, count))
         swap = _swap(config, served.path, server, new_life)
-        return SupervisedEngineClient(swap.new_life, policy, witnesses=witnesses, weights=swap)
+        return SupervisedEngineClient(swap.new_life, policy, witnesses=witnesses, weights=swap, label=index)
 
     clients = [new_client(index) for index in range(server.replicas)]
     growth = Growth(new_client, count)

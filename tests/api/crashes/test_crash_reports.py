@@ -15,9 +15,10 @@ from llmfw.api.crashes.crash_reports import CrashReports
 from llmfw.api.crashes.reporting import reporting
 from llmfw.core.base.config import EngineConfig, ServerConfig
 from llmfw.core.base.errors import ConfigError, PluginError
+from llmfw.core.base.replica_place import ReplicaPlace
 from llmfw.core.base.step_sizes import StepSizes
 from llmfw.core.client.engine_end import EngineEnd
-from llmfw.core.engine.process.heartbeat import Phase
+from llmfw.core.engine.process.heartbeat import Phase, Reading
 from llmfw.core.ipc.step_ring import StepRecord
 
 PROMPT = "what a client asked"
@@ -81,6 +82,21 @@ def test_a_report_has_reason_steps_stacks_and_settings(
     assert caplog.messages == [
         f"A crash report is in {report_path}; `llmfw debug bundle` packs it for a bug report"
     ]
+
+
+def test_a_report_is_about_the_model_that_ended(tmp_path: Path) -> None:
+    reports = new_reports(tmp_path)
+    place = ReplicaPlace(1, 2, "embed")
+    recorder = reports.new_recorder(EngineConfig(model="/models/mini", record_steps="f.1", place=place))
+    recorder.note_started()
+    recorder.finish(
+        -9, "the engine process was killed by SIGKILL (signal 9)", Reading(0, 0, Phase.IDLE, 0), None
+    )
+    reports.finish()
+    report = json.loads(written(tmp_path)["report.json"])
+    assert report["which"] == "embed"
+    assert report["settings"]["model"] == "/models/mini"
+    assert report["recorded_steps"] == "f.1"
 
 
 @pytest.mark.parametrize("crash_details", [False, True])
