@@ -23,7 +23,7 @@ def unknown_keys(value: Any, path: str = "") -> list[str]:
 
 
 OURS = {
-    *("reasoning_content", "reasoning_tokens", "root", "max_model_len", "store", "name"),
+    *("reasoning_content", "reasoning_tokens", "root", "max_model_len", "weight_version", "store", "name"),
     *("matched_stop", "stop_reason"),
 }
 """What llmfw tells beyond the SDK's types; of these, OpenAI's document has a response's `store` and the `name` of done arguments."""

@@ -94,6 +94,6 @@ def test_answers_are_those_of_a_fresh_server(
         assert http.post("/admin/weights", json={"path": str(checkpoints / "first")}).status_code == 200
         assert answer(http) == before
         assert version(http) == first
-        restarts = re.findall(r"llmfw_engine_restarts_total\S* (\S+)", http.get("/metrics").text)
+        restarts = re.findall(r"(?m)^llmfw_engine_restarts_total\S* (\S+)", http.get("/metrics").text)
         assert [float(each) for each in restarts] == [0.0] * replicas
         assert server.stop() == 0
