@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -74,6 +74,12 @@ class QuantizedFormatTests:
                 f"{type(self).__name__} has to override the fixture example, or {quantized_format.__name__} has to declare "
                 'conformance = {"example": …}'
             )
+        return found
+
+    @pytest.fixture
+    def refused(self, quantized_format: type[QuantizedFormat]) -> Sequence[Mapping[str, Any]]:
+        """Return settings that the format must refuse, each in addition to those of the example."""
+        found: Sequence[Mapping[str, Any]] = declared(quantized_format, "refused", ())
         return found
 
     def test_weights_are_what_tensors_stand_for(
@@ -201,6 +207,21 @@ class QuantizedFormatTests:
                 other = QuantizedExample(changed, first.tensors, first.weight)
                 check_refused(quantized_format, other, stored, f"with {key} {STRANGE!r}")
 
+    def test_settings_to_refuse_are_refused(
+        self,
+        quantized_format: type[QuantizedFormat],
+        example: Make,
+        refused: Sequence[Mapping[str, Any]],
+    ) -> None:
+        """Settings that change the weights in a way that the tensors do not show, such as a rotation."""
+        if not refused:
+            pytest.skip("no settings are given in the fixture refused, which the format must refuse")
+        examples, stored = checkpoint(example)
+        for further in refused:
+            with pytest.raises(ModelError) as caught:
+                read_all(quantized_format, {**examples[NAMES[0]].settings, **further}, stored)
+            assert "\n" not in str(caught.value)
+
 
 def modules(
     quantized_format: type[QuantizedFormat], example: Make, dtype: torch.dtype = torch.float32
@@ -268,6 +289,15 @@ def chosen_format(quantized_format: type[QuantizedFormat], settings: Mapping[str
     path = f"{quantized_format.__module__}:{quantized_format.__qualname__}"
     entry = Entry("quantized_format", quantized_format.__name__, path, "tested", "tested", "")
     return ChosenFormat(entry, quantized_format, settings, LoaderGuard(entry, ComponentCalls(entry), "model"))
+
+
+def read_all(
+    quantized_format: type[QuantizedFormat], settings: Mapping[str, Any], stored: Mapping[str, torch.Tensor]
+) -> None:
+    """Build a format, and read the weights of all its layers."""
+    chosen = chosen_format(quantized_format, settings)
+    for layer in chosen.layers(formats(stored)).values():
+        chosen.weight(layer, stored.__getitem__)
 
 
 def check_refused(

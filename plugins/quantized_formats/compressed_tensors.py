@@ -44,7 +44,14 @@ ANY_LINEAR = "Linear"
 class CompressedTensors(QuantizedFormat):
     """Reads checkpoints of compressed-tensors: quantized weights, with layer inputs rounded or not."""
 
-    conformance: ClassVar = {"example": compressed_example}
+    conformance: ClassVar = {
+        "example": compressed_example,
+        "refused": [
+            {"transform_config": {"r1": {"type": "hadamard"}}},
+            {"quantization_status": "frozen"},
+            {"sparsity_config": {"format": "sparse-24-bitmask"}},
+        ],
+    }
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
         super().__init__(settings)

@@ -32,7 +32,16 @@ SCALE_DTYPES = ("float16", "bfloat16", "float32")
 class GPTQ(QuantizedFormat):
     """Reads GPTQ checkpoints of 4 or 8 bits: any group size, symmetric or not, with or without act-order."""
 
-    conformance: ClassVar = {"example": gptq_example}
+    conformance: ClassVar = {
+        "example": gptq_example,
+        "refused": [
+            {"dynamic": {"+:.*": {"bits": 8}}},
+            {"dynamic": ["-:.*"]},
+            {"rotation": "hadamard"},
+            {"is_marlin_format": True},
+            {"pack_dtype": "int16"},
+        ],
+    }
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
         super().__init__(settings)

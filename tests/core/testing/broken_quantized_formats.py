@@ -19,6 +19,12 @@ class Broken(RowCodes):
     """Reads the made-up format of the tests."""
 
 
+class TakesRotatedWeights(Broken):
+    """Does not look at a setting that its examples do not have."""
+
+    conformance: ClassVar = {"example": example, "refused": [{"rotation": "hadamard"}]}
+
+
 class ForgetsTheScales(Broken):
     def weight(self, layer: StoredLayer, tensors: Mapping[str, torch.Tensor]) -> torch.Tensor:
         return tensors["codes"].float()

@@ -435,6 +435,7 @@ QUANTIZATION_SCHEMES = {
 }
 QUANTIZED_FORMATS = {
     "ForgetsTheScales": "test_weights_are_what_tensors_stand_for",
+    "TakesRotatedWeights": "test_settings_to_refuse_are_refused",
     "RoundsToHalf": "test_weights_are_what_tensors_stand_for",
     "TakesBiases": "test_other_tensors_are_left_alone",
     "ScalesAllRowsAlike": "test_modules_treat_rows_alike",
