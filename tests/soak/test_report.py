@@ -55,14 +55,14 @@ def test_a_sound_server_has_no_complaints() -> None:
 def test_a_leak_of_megabytes_is_seen(noise: float) -> None:
     [complaint] = soak(leak=3 * MIB, noise=noise).complaints()
     assert complaint.startswith("engine: memory grows by ")
-    grown = growth(soak(leak=3 * MIB, noise=noise).series("engine", "pss"))
+    grown = growth(soak(leak=3 * MIB, noise=noise).series("engine", "rss"))
     assert abs(grown.per_hour / MIB - 3) < 0.5
     assert (grown.last - grown.first) / MIB == pytest.approx(4, abs=2)
 
 
 def test_growth_of_the_warm_up_does_not_count() -> None:
-    assert growth(soak().series("engine", "pss")).per_hour == pytest.approx(0, abs=1)
-    assert growth(soak(warm_up_s=0).series("engine", "pss")).first == 400 * MIB
+    assert growth(soak().series("engine", "rss")).per_hour == pytest.approx(0, abs=1)
+    assert growth(soak(warm_up_s=0).series("engine", "rss")).first == 400 * MIB
 
 
 def test_lost_descriptors_are_seen() -> None:
