@@ -97,6 +97,8 @@ if TYPE_CHECKING:
     from .base.steps_view import StepsView as StepsView
     from .base.steps_view import StepView as StepView
     from .base.steps_view import ViewSteps as ViewSteps
+    from .base.weights_command import LoadWeights as LoadWeights
+    from .base.weights_command import WeightsInfo as WeightsInfo
     from .client.client import EngineClient as EngineClient
     from .client.client import ReplicaState as ReplicaState
     from .client.client import RequestWatch as RequestWatch
@@ -291,6 +293,7 @@ _HOMES = {
         "TokenLogprob",
     ),
     ".client.client": ("EngineClient", "ReplicaState", "RequestWatch"),
+    ".base.weights_command": ("LoadWeights", "WeightsInfo"),
     ".interfaces.attention": ("AttentionBackend",),
     ".interfaces.authenticator": ("Authenticator", "Credentials", "Principal", "Refusal"),
     ".interfaces.batch_store": (

@@ -184,6 +184,8 @@ PUBLIC: dict[str, tuple[str, ...]] = {
         "StepView",
         "RequestView",
         "Wake",
+        "LoadWeights",
+        "WeightsInfo",
         "ComponentUse",
         "StepSeconds",
         "Histogram",
