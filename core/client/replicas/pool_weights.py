@@ -40,8 +40,8 @@ class PoolWeights:
         Raises:
             ConflictError: requests still run, or an engine is being restarted; all weights stay.
             NotReadyError: the engines sleep.
-            EngineError: an engine could not load the checkpoint; all engines have the weights of before. Engines that
-                cannot return to them are closed.
+            EngineError: an engine could not load the checkpoint; all engines have the previous weights. Engines that
+                cannot load these again are closed.
         """
         served = self._served
         if served is None:
@@ -72,12 +72,12 @@ async def _load(replica: Replica, path: str) -> WeightsInfo:
 
 
 async def _return_to(replica: Replica, path: str) -> None:
-    """Load the weights of before on one engine. If that fails, close it: it would serve others than the rest."""
+    """Load the previous weights on one engine. If that fails, close it: it would serve others than the rest."""
     try:
         await _load(replica, path)
     except LLMFWError as error:
         logger.error(
-            "Engine %d cannot return to the weights of before, and is closed; remove it and add another one: %s",
+            "Engine %d cannot load the previous weights again, and is closed; remove it and add another one: %s",
             replica.index,
             error,
         )

@@ -245,7 +245,7 @@ async def test_engines_that_cannot_return_are_closed(caplog: pytest.LogCaptureFi
         await rig.load("b")
     assert rig.served == ["a", "a"]
     assert [state.outage for state in rig.client.replicas] == ["the engine was closed", None, None]
-    assert "Engine 0 cannot return to the weights of before, and is closed" in caplog.text
+    assert "Engine 0 cannot load the previous weights again, and is closed" in caplog.text
     assert tokens(await rig.run(asked("a", 1))) == [1, EOS]
     await rig.client.close()
 
