@@ -125,8 +125,8 @@ class EngineInfo(msgspec.Struct, tag="ready", kw_only=True):
         adapters: adapters that were loaded at the start.
         max_adapters: number of adapters that fit into memory at once.
         reads_images: whether requests may have images.
-        uncounted_token: id of a token that prompts may not have, and that ends an output, because the model does not count
-            on at it; None: there is none.
+        uncounted_token: id of a token that takes no position in the model, such as RoBERTa's padding token. Prompts may not
+            have it, and it ends an output. None: there is none.
         media_processor: full name, "plugin/name", of the media processor that prepares the images; "" if the engine
             reads no images.
     """

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 OTHER_WEIGHTS = "other weights were loaded while the request ran; send it again"
-"""Reason for ending a request whose output is of the weights before."""
+"""Reason for ending a request whose output comes from the previous weights."""
 
 
 class LoadWeights(msgspec.Struct, frozen=True, tag="load_weights"):

@@ -34,7 +34,7 @@ class RequestWatch(AbstractContextManager[Any], Protocol):
 
 
 class NoWatch:
-    """A `RequestWatch` that drops what it is told, for requests that are not watched."""
+    """A `RequestWatch` that records nothing but the number of tokens, for requests that are not watched."""
 
     __slots__ = ("num_tokens",)
 

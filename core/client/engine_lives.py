@@ -39,6 +39,8 @@ from .whole_request import WholeRequest
 
 logger = logging.getLogger(__name__)
 
+LOADING = "the engine loads other weights"
+
 
 class EngineLives(LaunchedEngineClient):
     """Starts an engine process, and replaces it whenever it ends.
@@ -92,7 +94,7 @@ class EngineLives(LaunchedEngineClient):
 
     @property
     def outage(self) -> str | None:
-        return self._failure or (None if self._sleep.is_asleep else self._outage)
+        return self._failure or (None if self._sleep.is_asleep and self.refusal else self._outage)
 
     @property
     def refusal(self) -> NotReadyError | None:
@@ -186,14 +188,15 @@ class EngineLives(LaunchedEngineClient):
         if isinstance(command, LoadWeights):
             self._weights.check()
         memory = await self._sleep.enter(life, self._num_live, command)  # no live request runs now
-        self._wait.begin()
         if isinstance(command, LoadWeights):
+            self._outage = LOADING
             self._weights.begin(command.path)
+        self._wait.begin()
         await life.close()
         if isinstance(command, Sleep):
             self._log.info("The engine sleeps; its process has ended")
             return memory
-        memory = await self._wake("the engine loads other weights")
+        memory = await self._wake(LOADING)
         self._weights.check_loaded()
         return self._weights.describe(self.info, memory)
 

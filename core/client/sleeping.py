@@ -100,8 +100,9 @@ class EngineSleep:
         whole = open_whole_request()
         if whole in self._aborted:
             raise EngineDeadError(OTHER_WEIGHTS)
-        may_end = whole in self._begun or (attempt.was_sent and not attempt.deferrable)
-        if not (self._hold.is_over or may_end):
+        # Once processes are replaced, no request may end before that: its parts would be of different weights.
+        has_begun = whole in self._begun or (attempt.was_sent and not attempt.deferrable)
+        if not self._hold.is_over and (self.is_asleep or not has_begun):
             await self._hold.wait(attempt, request, begun_at)
 
     async def enter(

@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 
 
 class WeightsSwap:
-    """The checkpoint of an engine, and the one before it while another one is being loaded.
+    """The checkpoint of an engine, and the previous one while a new one is being loaded.
 
     Args:
         life_of: creates the client of an engine process that serves a checkpoint, by its path.
@@ -53,7 +53,7 @@ class WeightsSwap:
         self._before, self.path, self._error = self.path, path, None
 
     def fall_back(self, error: object) -> bool:
-        """If another checkpoint could not be loaded, return to the one before it; return whether that is so."""
+        """Return to the previous checkpoint if a new one could not be loaded; return whether that is the case."""
         if self._before is None:
             return False
         self._error, self.path, self._before = str(error), self._before, None
@@ -61,12 +61,12 @@ class WeightsSwap:
         return True
 
     def end(self) -> bool:
-        """Note that a process has started; return whether it serves another checkpoint than the one before."""
+        """Note that a process has started; return whether it serves another checkpoint than the previous one."""
         was_begun, self._before = self._before is not None, None
         return was_begun
 
     def is_alike(self, before: EngineInfo, now: EngineInfo) -> bool:
-        """Return whether a new process serves what the one before it has served, apart from replaced weights."""
+        """Return whether a new process serves the same as the previous one, apart from replaced weights."""
         if self._before is not None:
             before = msgspec.structs.replace(before, model=now.model, weight_version=now.weight_version)
         return essence_of(before) == essence_of(now)
@@ -79,7 +79,7 @@ class WeightsSwap:
         """Raise EngineError if the other checkpoint could not be loaded."""
         if self._error is not None:
             raise EngineError(
-                f"the checkpoint could not be loaded, and the weights are those of before: {self._error}"
+                f"the checkpoint could not be loaded, and the previous weights stay in use: {self._error}"
             )
 
 

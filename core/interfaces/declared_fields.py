@@ -27,7 +27,7 @@ class DeclaredFields(dict[str, Any]):
         self._declared = declared
 
     def get(self, key: str, default: Any = None) -> Any:
-        """Return the value of a field, or the default. Raises UndeclaredFieldError if nobody declares the field."""
+        """Return the value of a field, or the default. Raises UndeclaredFieldError if no plugin registers it."""
         self._check(key)
         return super().get(key, default)
 
@@ -37,7 +37,7 @@ class DeclaredFields(dict[str, Any]):
         raise KeyError(key)
 
     def __contains__(self, key: object) -> bool:
-        """Return whether the request sets a field. Raises UndeclaredFieldError if nobody declares the field."""
+        """Return whether the request sets a field. Raises UndeclaredFieldError if no plugin registers it."""
         self._check(key)
         return super().__contains__(key)
 

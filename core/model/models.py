@@ -57,7 +57,7 @@ class LoadedModel:
         states: layers that keep states between steps, by index.
         adapters: room for adapters; None: there is none.
         images: its parts that read images; None: it is served without them.
-        uncounted_token: id of a token after which the model does not count on; None: there is none.
+        uncounted_token: id of a token that takes no position; None: there is none.
     """
 
     module: nn.Module

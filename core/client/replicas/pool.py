@@ -158,12 +158,12 @@ class EnginePool(LaunchedEngineClient):
     async def wait_lost(self) -> EngineLostError:
         while True:
             self._has_changed.clear()
-            lost = asyncio.gather(*(replica.client.wait_lost() for replica in self._replicas))
+            lost = asyncio.create_task(self._replicas.all_lost())
             change = asyncio.create_task(self._has_changed.wait())
             try:
                 await asyncio.wait((lost, change), return_when=asyncio.FIRST_COMPLETED)
                 if not change.done():
-                    return lost.result()[0]
+                    return lost.result()
             finally:
                 lost.cancel()
                 change.cancel()

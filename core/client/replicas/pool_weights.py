@@ -40,7 +40,8 @@ class PoolWeights:
         Raises:
             ConflictError: requests still run, or an engine is being restarted; all weights stay.
             NotReadyError: the engines sleep.
-            EngineError: an engine could not load the checkpoint; all engines have the weights of before.
+            EngineError: an engine could not load the checkpoint; all engines have the previous weights. Engines that
+                cannot load these again are closed.
         """
         served = self._served
         if served is None:
@@ -54,7 +55,7 @@ class PoolWeights:
                     answers.append(await _load(replica, command.path))
             except LLMFWError:
                 for replica in done[:-1]:
-                    await _load(replica, served.path)
+                    await _return_to(replica, served.path)
                 raise
             served.path = command.path
             self._changed()
@@ -68,3 +69,16 @@ async def _load(replica: Replica, path: str) -> WeightsInfo:
     assert isinstance(answer, WeightsInfo)
     logger.info("Engine %d serves weights %s", replica.index, answer.version)
     return answer
+
+
+async def _return_to(replica: Replica, path: str) -> None:
+    """Load the previous weights on one engine. If that fails, close it: it would serve others than the rest."""
+    try:
+        await _load(replica, path)
+    except LLMFWError as error:
+        logger.error(
+            "Engine %d cannot load the previous weights again, and is closed; remove it and add another one: %s",
+            replica.index,
+            error,
+        )
+        await replica.client.close()

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Iterator
+
+from llmfw.core.base.errors import EngineLostError
 
 from ..prefix_index import PrefixIndex
 from .replica import Replica
@@ -39,6 +42,10 @@ class ReplicaSet:
     def find(self, index: int) -> Replica | None:
         """Return the engine with this number; None if there is none."""
         return self._by_index.get(index)
+
+    async def all_lost(self) -> EngineLostError:
+        """Wait until all current engines are lost; return the reason of the first engine."""
+        return (await asyncio.gather(*(replica.client.wait_lost() for replica in self)))[0]
 
     def add(self, replica: Replica) -> None:
         """Add an engine. No other engine may have its number."""

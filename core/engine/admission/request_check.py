@@ -27,7 +27,7 @@ def check_request(request: Request, info: EngineInfo) -> None:
         ("thinking.end", thinking.end if thinking else ()),
         ("thinking.space", thinking.space if thinking else ()),
     ):
-        if token_ids:  # as few of them are given
+        if token_ids:  # most are empty, and need no call
             _check_token_ids(param, token_ids, info.vocab_size)
     _check_count("logprobs", request.logprobs, info.vocab_size)
     _check_count("prompt_logprobs", request.prompt_logprobs, info.vocab_size)

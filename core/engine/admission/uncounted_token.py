@@ -1,4 +1,4 @@
-"""Keeps the token at which a model does not count on, such as RoBERTa's padding token, out of sequences.
+"""Keeps the token that takes no position in a model, such as RoBERTa's padding token, out of sequences.
 
 Positions after such a token would depend on the number of these tokens before, which no step knows.
 """
@@ -15,7 +15,7 @@ def end_at_uncounted(request: Request, uncounted_token: int | None) -> Request:
     """Return a request whose output ends with the uncounted token, if the model generates it.
 
     Args:
-        uncounted_token: id of the token at which the model does not count on; None: there is none.
+        uncounted_token: id of the token that takes no position in the model; None: there is none.
 
     Raises:
         RequestError: the prompt or the output so far has this token.

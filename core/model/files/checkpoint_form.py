@@ -107,8 +107,8 @@ def _header(path: Path) -> dict[str, tuple[str, tuple[int, ...]]]:
         header = json.loads(raw)
         header.pop("__metadata__", None)
         tensors = {name: (str(each["dtype"]), tuple(each["shape"])) for name, each in header.items()}
-        end = max((each["data_offsets"][1] for each in header.values()), default=0)
-    except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
+        end = max((int(each["data_offsets"][1]) for each in header.values()), default=0)
+    except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
         raise ModelError(f"{path} is damaged: its header cannot be read") from error
     if path.stat().st_size != 8 + size + end:
         raise ModelError(

@@ -1,4 +1,4 @@
-"""Finds models that do not count positions from 0, and makes them count the positions that they are given so, too.
+"""Finds models that do not count positions from 0, and makes them add their offset to the positions that they get.
 
 RoBERTa's positions start after the padding index. transformers adds this offset only if the model receives no
 positions, and llmfw always gives them. The offset is found in the rows of the position table that a model
@@ -32,7 +32,7 @@ class OwnPositions:
     Attributes:
         offset: row of the position table for the first token of a sequence.
         num_positions: number of rows from there on, which is the length of the longest sequence.
-        uncounted_token: id of a token at which the model does not count on; None: there is none.
+        uncounted_token: id of a token that takes no position; None: there is none.
     """
 
     offset: int
@@ -56,7 +56,7 @@ def keep_own_positions(model: nn.Module) -> None:
         logger.debug("%s does not run without positions: %s", type(model).__name__, first_line(error))
         return
     if found is not None:
-        logger.info("Positions start at row %d of the position table.", found.offset)
+        logger.info("Positions start at row %d of the position table", found.offset)
         model.register_forward_pre_hook(found, with_kwargs=True)
 
 

@@ -1,8 +1,8 @@
 """Refuses models that ignore the positions that they receive, or do not count positions from 0.
 
 llmfw packs sequences into one row and passes their positions to the model. BART ignores them, and numbers the
-tokens of a row itself. `own_positions` makes models count from an offset of their own, such as RoBERTa's. The check compares the queries of the first attention layer, and stops the
-forward pass there.
+tokens of a row itself. `own_positions` makes models count from an offset of their own, such as RoBERTa's. The
+check compares the queries of the first attention layer, and stops the forward pass there.
 """
 
 from __future__ import annotations

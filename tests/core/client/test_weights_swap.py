@@ -13,6 +13,7 @@ from llmfw.core.base.errors import (
     ConflictError,
     EngineDeadError,
     EngineError,
+    EngineRestartingError,
     ModelError,
     NotReadyError,
     RequestError,
@@ -52,13 +53,13 @@ class Life(MortalLife):
 class Rig:
     """A client, and the lives that it has started."""
 
-    def __init__(self, count: int = 1, bad: tuple[int, str] | None = None) -> None:
+    def __init__(self, count: int = 1) -> None:
         self.lives: list[Life] = []
-        self.bad = bad
+        self.bad: set[tuple[int, str]] = set()  # number of an engine, and what it cannot load
 
         def new_client(index: int, continuations: Continuations | None) -> SupervisedEngineClient:
             def life_of(path: str) -> ProcessEngineClient:
-                life = Life("bad" if (index, path) == self.bad else path)
+                life = Life("bad" if (index, path) in self.bad else path)
                 self.lives.append(life)
                 return life  # type: ignore[return-value]
 
@@ -102,6 +103,17 @@ def asked(id: str, *prompt: int, deferrable: bool = False) -> Request:
 
 def tokens(events: list[TokenEvent]) -> list[int]:
     return [token for event in events for token in event.token_ids]
+
+
+def slowly(life: Life) -> None:
+    """Let the end of a process take time, in which requests may come."""
+    close = life.close
+
+    async def later() -> None:
+        await close()
+        await asyncio.sleep(0.05)
+
+    life.close = later  # type: ignore[method-assign]
 
 
 async def until(condition: object) -> None:
@@ -184,6 +196,23 @@ async def test_deferrable_requests_start_over(rig: Rig) -> None:
     ] == [[]]
 
 
+async def test_requests_that_start_over_mix_no_weights(rig: Rig) -> None:
+    """A request that may start over is not continued by another engine's weights, though it is not deferrable."""
+    prompt = [*range(100)] * 4
+    request = msgspec.structs.replace(asked("a", *prompt), may_restart=True)
+    running = asyncio.create_task(rig.run(request))
+    await until(lambda: any(life.engine.requests for life in rig.lives))
+    await asyncio.sleep(0.05)
+    for life in rig.lives:
+        slowly(life)
+    await rig.load("b", aborts=True)
+    events = await asyncio.wait_for(running, 10)
+    start = max(at for at, event in enumerate(events) if event.restarted)
+    assert tokens(events[start:]) == [*prompt, EOS]
+    ran = [(life.path, request.output) for life in rig.lives for request in life.engine.requests]
+    assert [each for each in ran if each[0] == "b"] == [("b", [])]
+
+
 @pytest.mark.parametrize("path", ["bad", "wide"])
 async def test_a_failed_load_keeps_the_weights(rig: Rig, path: str) -> None:
     count = len(rig.served)
@@ -196,13 +225,48 @@ async def test_a_failed_load_keeps_the_weights(rig: Rig, path: str) -> None:
 
 
 async def test_one_engine_that_fails_brings_all_back() -> None:
-    rig = Rig(2, bad=(1, "b"))
+    rig = Rig(2)
     await rig.client.start()
+    rig.bad = {(1, "b")}
     with pytest.raises(EngineError, match="damaged"):
         await rig.load("b")
     assert rig.served == ["a", "a"]
     assert [life.path for life in rig.lives].count("b") == 1
     assert tokens(await rig.run(asked("a", 1))) == [1, EOS]
+    await rig.client.close()
+
+
+async def test_engines_that_cannot_return_are_closed(caplog: pytest.LogCaptureFixture) -> None:
+    """The others return nevertheless, so that no two engines serve different weights."""
+    rig = Rig(3)
+    await rig.client.start()
+    rig.bad = {(2, "b"), (0, "a")}
+    with pytest.raises(EngineError, match="damaged"):
+        await rig.load("b")
+    assert rig.served == ["a", "a"]
+    assert [state.outage for state in rig.client.replicas] == ["the engine was closed", None, None]
+    assert "Engine 0 cannot load the previous weights again, and is closed" in caplog.text
+    assert tokens(await rig.run(asked("a", 1))) == [1, EOS]
+    await rig.client.close()
+
+
+async def test_the_old_process_ends_as_an_outage() -> None:
+    """Until the new one is ready, too; nothing is sent to the one that ends."""
+    rig = Rig()
+    await rig.client.start()
+    seen: list[str | None] = []
+    close = rig.lives[0].close
+
+    async def slow_close() -> None:
+        seen.append(rig.client.outage)
+        with pytest.raises(EngineRestartingError, match="loads other weights"):
+            await rig.client.stats()
+        await close()
+
+    rig.lives[0].close = slow_close  # type: ignore[method-assign]
+    await rig.load("b")
+    assert set(seen) == {"the engine loads other weights"}
+    assert rig.client.outage is None
     await rig.client.close()
 
 

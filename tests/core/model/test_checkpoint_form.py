@@ -104,6 +104,15 @@ def test_files_cut_short_are_refused(other: Path) -> None:
     path.write_bytes(b"\xff" * 64)
     with pytest.raises(ModelError, match="its header cannot be read"):
         CheckpointForm.of(other)
+    for header in (
+        b'{"a": {"dtype": "F32", "shape": [1], "data_offsets": [0, "4 bytes"]}}',
+        b'{"a": {"dtype": "F32", "shape": [1], "data_offsets": [0, Infinity]}}',
+        b'{"a": {"dtype": "F32", "shape": [1], "data_offsets": [0]}}',
+        b"[" * 100_000,
+    ):
+        path.write_bytes(len(header).to_bytes(8, "little") + header)
+        with pytest.raises(ModelError, match="its header cannot be read"):
+            CheckpointForm.of(other)
     path.unlink()
     with pytest.raises(ModelError, match="only weights in safetensors files"):
         CheckpointForm.of(other)

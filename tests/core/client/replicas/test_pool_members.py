@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import random
 from collections.abc import AsyncIterator
 
@@ -240,6 +241,21 @@ async def test_the_loss_counts_engines_that_are_there() -> None:
     mortal.life(2).die()
     assert "restarted 0 times" in str(await asyncio.wait_for(losing, 10))
     await mortal.pool.close()
+
+
+async def test_a_change_logs_no_lost_error(caplog: pytest.LogCaptureFixture) -> None:
+    """What waited for the engines before is dropped without a trace."""
+    mortal = MortalPool(most=3)
+    await mortal.pool.start()
+    losing = asyncio.create_task(mortal.pool.wait_lost())
+    await asyncio.sleep(0.01)
+    await mortal.pool.control(AddReplica())
+    await asyncio.sleep(0.01)
+    losing.cancel()
+    await asyncio.wait({losing})
+    await mortal.pool.close()
+    gc.collect()
+    assert "never retrieved" not in caplog.text
 
 
 async def test_one_engine_has_nothing_to_choose_from(mortal: MortalPool) -> None:
