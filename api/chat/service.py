@@ -210,20 +210,16 @@ class ChatService:
 
     async def stream(self, generation: Generation, *, include_usage: bool) -> AsyncGenerator[bytes, None]:
         """Run a generation, and yield its server-sent events (see `Generation.events` for the first one)."""
-        chunks = ChatChunks(
-            generation,
-            generation.model,
-            self._generator.fingerprint(self._fingerprint(), generation),
-            include_usage,
-            self._reasoning_fields,
-            self._usage,
-        )
-        roles = chunks.roles()
+        chunks: ChatChunks | None = None
+        roles = b""
         async with contextlib.aclosing(generation.events()) as events:
             async for choice, deltas in events:
                 if choice.wait is not None:
                     yield comment_on(choice.wait)
                     continue
+                if chunks is None:  # not earlier: a request may wait until other weights are loaded
+                    chunks = self._chunks(generation, include_usage)
+                    roles = chunks.roles()
                 data, roles = roles, b""
                 for delta in deltas:
                     data += chunks.delta(choice, delta)
@@ -231,7 +227,19 @@ class ChatService:
                     data += chunks.finish(choice)
                 if data:
                     yield data
+        assert chunks is not None, "the generation ended without an event"
         yield (chunks.usage(self._usage(generation)) if include_usage else b"") + DONE
+
+    def _chunks(self, generation: Generation, include_usage: bool) -> ChatChunks:
+        """Return the encoder of a stream's chunks, with the fingerprint of the current weights."""
+        return ChatChunks(
+            generation,
+            generation.model,
+            self._generator.fingerprint(self._fingerprint(), generation),
+            include_usage,
+            self._reasoning_fields,
+            self._usage,
+        )
 
     def _usage(self, generation: Generation) -> Usage:
         """Return the token counts. If there is a reasoning parser, add `reasoning_tokens` as SGLang does."""

@@ -156,22 +156,18 @@ class CompletionService:
         the first event of the prompt's first choice, which reports them. Until then, the output of the
         prompt's other choices is held back.
         """
-        choices = running.generation.choices
-        empty = self._empty(running)
-        if include_usage:
-            empty.usage = None
-        chunks = CompletionChunks(empty, running)
-        held: dict[int, bytes] = {}
+        chunks: CompletionChunks | None = None
         echoes = b""
-        if running.echoes_logprobs:
-            held = dict.fromkeys(range(running.num_prompts), b"")
-        else:
-            echoes = b"".join([await chunks.echo(c) for c in choices])
+        held = dict.fromkeys(range(running.num_prompts), b"") if running.echoes_logprobs else {}
         async with contextlib.aclosing(running.generation.events()) as events:
             async for choice, deltas in events:
                 if choice.wait is not None:
                     yield comment_on(choice.wait)
                     continue
+                if chunks is None:  # not earlier: a request may wait until other weights are loaded
+                    chunks = self._chunks(running, include_usage)
+                    if not running.echoes_logprobs:
+                        echoes = b"".join([await chunks.echo(c) for c in running.generation.choices])
                 data = echoes + chunks.text(choice, deltas)
                 echoes = b""
                 if choice.text.finish_reason is not None:
@@ -186,7 +182,15 @@ class CompletionService:
                     before = b"".join([await chunks.echo(c) for c in siblings])
                     data = before + held.pop(prompt)
                 yield data
+        assert chunks is not None, "the generation ended without an event"
         yield (chunks.usage(running.usage()) if include_usage else b"") + DONE
+
+    def _chunks(self, running: CompletionGeneration, include_usage: bool) -> CompletionChunks:
+        """Return the encoder of a stream's chunks, with the fingerprint of the current weights."""
+        empty = self._empty(running)
+        if include_usage:
+            empty.usage = None
+        return CompletionChunks(empty, running)
 
     def _empty(self, running: CompletionGeneration) -> Completion:
         return Completion(

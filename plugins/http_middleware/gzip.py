@@ -41,6 +41,7 @@ class Gzip(HTTPMiddleware):
         level: Annotated[int, msgspec.Meta(ge=1, le=9)] = 5
 
     options: Options
+    in_thread_bytes = IN_THREAD_BYTES
 
     async def handle(
         self, app: ASGIApplication, scope: ASGIScope, receive: ASGIReceive, send: ASGISend
@@ -84,7 +85,7 @@ class Gzip(HTTPMiddleware):
         return packer.compress(body) + packer.flush()
 
     async def _compressed(self, body: bytes, coding: str) -> bytes:
-        if len(body) < IN_THREAD_BYTES:
+        if len(body) < self.in_thread_bytes:
             return self.encode(body, coding)
         return await asyncio.to_thread(self.encode, body, coding)
 

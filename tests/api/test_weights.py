@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import AsyncGenerator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 
 from llmfw.api.admin.weights import WeightsService
 from llmfw.core.base.errors import RequestError
+from llmfw.core.base.request import Request, TokenEvent
 from llmfw.core.base.weights_command import LoadWeights, WeightsInfo
 from llmfw.plugins.model_demo.source import DemoModel
+
+from ..doubles.serving import Served
 
 
 class Client:
@@ -94,3 +99,30 @@ async def test_servers_that_cannot_say_so(folder: Path, has_folder: bool, model:
         await weights.load("good", 3.0, waits=True)
     assert caught.value.code == "unsupported_operation"
     assert client.commands == []
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/chat/completions", {"messages": [{"role": "user", "content": "ab"}]}),
+        ("/v1/completions", {"prompt": ["ab", "c"], "echo": True}),
+    ],
+)
+def test_streams_name_the_weights_that_answered(
+    server: Served, path: str, body: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A request that comes during a load is answered by the new weights."""
+    engine, generate = server.engine, server.client.generate
+    first = server.post(path, body).json()["system_fingerprint"]
+
+    async def generate_later(request: Request) -> AsyncGenerator[TokenEvent, None]:
+        monkeypatch.setattr(engine, "info", msgspec.structs.replace(engine.info, weight_version="later"))
+        async for event in generate(request):
+            yield event
+
+    monkeypatch.setattr(server.client, "generate", generate_later)
+    text = server.post(path, body | {"stream": True, "stream_options": {"include_usage": True}}).text
+    *frames, _ = text.removesuffix("\n\n").split("\n\n")
+    found = {json.loads(frame.removeprefix("data: "))["system_fingerprint"] for frame in frames}
+    assert found == {server.post(path, body).json()["system_fingerprint"]}
+    assert found != {first}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -102,3 +103,21 @@ def test_streams_of_events_pass() -> None:
     headers = [(b"accept-encoding", b"br")]
     got = exchange(Brotli(Brotli.Options()), headers=headers, reply=[LONG], reply_headers=[EVENTS])
     assert got.header(b"content-encoding") == b""
+
+
+@pytest.mark.parametrize(("quality", "in_thread"), [(5, False), (6, True), (11, True)])
+def test_slow_qualities_do_not_stop_the_server(
+    quality: int, in_thread: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("brotli")
+    middleware = Brotli(Brotli.Options(quality=quality))
+    encode, threads = middleware.encode, []
+
+    def noting(body: bytes, coding: str) -> bytes:
+        threads.append(threading.current_thread())
+        return encode(body, coding)
+
+    monkeypatch.setattr(middleware, "encode", noting)
+    got = exchange(middleware, headers=[(b"accept-encoding", b"br")], reply=[LONG], reply_headers=[JSON])
+    assert got.header(b"content-encoding") == b"br"
+    assert [thread is not threading.main_thread() for thread in threads] == [in_thread]
