@@ -33,7 +33,7 @@ from .process import ProcessEngineClient
 from .quarantine import CRASH, KILL, Attempt, Quarantine, Witnesses
 from .restarts import RestartPolicy, Restarts
 from .run_time_settings import RunTimeSettings
-from .sleeping import EngineSleep
+from .sleeping import LOADING, EngineSleep
 from .weights_swap import WeightsSwap
 from .whole_request import WholeRequest
 
@@ -92,7 +92,7 @@ class EngineLives(LaunchedEngineClient):
 
     @property
     def outage(self) -> str | None:
-        return self._failure or (None if self._sleep.is_asleep else self._outage)
+        return self._failure or (None if self._sleep.is_asleep and self.refusal else self._outage)
 
     @property
     def refusal(self) -> NotReadyError | None:
@@ -101,6 +101,11 @@ class EngineLives(LaunchedEngineClient):
     @property
     def num_restarts(self) -> int:
         return self._restarts.total
+
+    @property
+    def checkpoint(self) -> str:
+        """Folder of the checkpoint that the current process serves, or that the next one will; or a hub id."""
+        return self._weights.path
 
     @property
     def is_usable(self) -> bool:
@@ -186,14 +191,15 @@ class EngineLives(LaunchedEngineClient):
         if isinstance(command, LoadWeights):
             self._weights.check()
         memory = await self._sleep.enter(life, self._num_live, command)  # no live request runs now
-        self._wait.begin()
         if isinstance(command, LoadWeights):
-            self._weights.begin(command.path)
+            self._outage = LOADING
+            self._weights.begin(command)
+        self._wait.begin()
         await life.close()
         if isinstance(command, Sleep):
             self._log.info("The engine sleeps; its process has ended")
             return memory
-        memory = await self._wake("the engine loads other weights")
+        memory = await self._wake(LOADING)
         self._weights.check_loaded()
         return self._weights.describe(self.info, memory)
 
