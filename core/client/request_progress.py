@@ -104,7 +104,7 @@ class RequestProgress:
             The event that voids all earlier events; None if the request is continued.
         """
         if not self.continues:
-            self.sent = array("i")
+            self.sent = array("q")
             return TokenEvent(self._request.id, [], restarted=True)
         assert self._continuations is not None
         self._continuations.count += 1
