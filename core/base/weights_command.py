@@ -19,11 +19,15 @@ class LoadWeights(msgspec.Struct, frozen=True, tag="load_weights"):
         timeout_s: longest time to wait for running requests, in seconds. If some still run then, nothing
             changes.
         aborts: whether running requests end with an error at once, instead of being waited for.
+        version: version of the weights that the other engines serve, to which this one must return; "": other weights
+            are loaded. An engine that cannot return does not keep its current weights: it tries again, as after a
+            death.
     """
 
     path: str
     timeout_s: float = 0.0
     aborts: bool = False
+    version: str = ""
 
 
 class WeightsInfo(msgspec.Struct, frozen=True, tag="weights"):

@@ -33,13 +33,11 @@ from .process import ProcessEngineClient
 from .quarantine import CRASH, KILL, Attempt, Quarantine, Witnesses
 from .restarts import RestartPolicy, Restarts
 from .run_time_settings import RunTimeSettings
-from .sleeping import EngineSleep
+from .sleeping import LOADING, EngineSleep
 from .weights_swap import WeightsSwap
 from .whole_request import WholeRequest
 
 logger = logging.getLogger(__name__)
-
-LOADING = "the engine loads other weights"
 
 
 class EngineLives(LaunchedEngineClient):
@@ -103,6 +101,11 @@ class EngineLives(LaunchedEngineClient):
     @property
     def num_restarts(self) -> int:
         return self._restarts.total
+
+    @property
+    def checkpoint(self) -> str:
+        """Folder of the checkpoint that the current process serves, or that the next one will; or a hub id."""
+        return self._weights.path
 
     @property
     def is_usable(self) -> bool:
@@ -190,7 +193,7 @@ class EngineLives(LaunchedEngineClient):
         memory = await self._sleep.enter(life, self._num_live, command)  # no live request runs now
         if isinstance(command, LoadWeights):
             self._outage = LOADING
-            self._weights.begin(command.path)
+            self._weights.begin(command)
         self._wait.begin()
         await life.close()
         if isinstance(command, Sleep):

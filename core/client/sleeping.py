@@ -18,6 +18,8 @@ from .engine_wait import EngineWait
 from .quarantine import Attempt
 from .whole_request import WholeRequest, open_whole_request
 
+LOADING = "the engine loads other weights"
+"""Why new requests wait meanwhile."""
 RETRY_S = 30.0
 """Seconds after which a refused client should retry. The time of the wake-up is unknown."""
 
@@ -36,7 +38,7 @@ class EngineSleep:
         self.changing = asyncio.Lock()
         self.num_loads = 0
         self._is_begun = False
-        self._hold = EngineWait(lambda: "the engine loads other weights")  # over, unless it is begun
+        self._hold = EngineWait(lambda: LOADING)  # over, unless it is begun
         self._hold.end()
         self._aborted: set[WholeRequest] = set()
         self._has_ended = asyncio.Event()  # set at the end of each request

@@ -10,7 +10,7 @@ import msgspec
 from llmfw.core.base.control import MemoryInfo
 from llmfw.core.base.engine_info import EngineInfo
 from llmfw.core.base.errors import EngineError, RequestError
-from llmfw.core.base.weights_command import WeightsInfo
+from llmfw.core.base.weights_command import LoadWeights, WeightsInfo
 
 from .process import ProcessEngineClient
 from .restarts import essence_of
@@ -36,7 +36,9 @@ class WeightsSwap:
         self.path = path
         self._is_fixed = is_fixed
         self._life_of = life_of
-        self._before: str | None = None
+        self._is_changing = False
+        self._version = ""  # that the next checkpoint must have; "": any
+        self._before: str | None = None  # what to fall back to
         self._error: str | None = None
 
     def new_life(self) -> ProcessEngineClient:
@@ -48,27 +50,30 @@ class WeightsSwap:
         if self._is_fixed:
             raise unsupported()
 
-    def begin(self, path: str) -> None:
+    def begin(self, command: LoadWeights) -> None:
         """Start the next process with another checkpoint."""
-        self._before, self.path, self._error = self.path, path, None
+        self._before = None if command.version else self.path
+        self._is_changing, self._version, self.path, self._error = True, command.version, command.path, None
 
     def fall_back(self, error: object) -> bool:
         """Return to the previous checkpoint if a new one could not be loaded; return whether that is the case."""
         if self._before is None:
             return False
         self._error, self.path, self._before = str(error), self._before, None
+        self._is_changing = False
         logger.error("The new weights cannot be served, and the old ones are loaded again: %s", error)
         return True
 
     def end(self) -> bool:
         """Note that a process has started; return whether it serves another checkpoint than the previous one."""
-        was_begun, self._before = self._before is not None, None
-        return was_begun
+        was_changing, self._is_changing, self._before = self._is_changing, False, None
+        return was_changing
 
     def is_alike(self, before: EngineInfo, now: EngineInfo) -> bool:
         """Return whether a new process serves the same as the previous one, apart from replaced weights."""
-        if self._before is not None:
-            before = msgspec.structs.replace(before, model=now.model, weight_version=now.weight_version)
+        if self._is_changing:
+            version = self._version or now.weight_version
+            before = msgspec.structs.replace(before, model=now.model, weight_version=version)
         return essence_of(before) == essence_of(now)
 
     def describe(self, info: EngineInfo, memory: MemoryInfo) -> WeightsInfo:

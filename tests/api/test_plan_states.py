@@ -104,6 +104,9 @@ def test_what_states_do_not_allow_is_refused(tmp_path):
         model.shape(Settings("float32", "float32", tp=2))
     with pytest.raises(ConfigError, match="leave out --max-adapters"):
         model.shape(Settings("float32", "float32", adapters=1))
+    refused = plan(tmp_path, "--device", "mine=24", "--tp", 2)
+    assert (refused["fits"], "which are not divided" in refused["reason"]) == (False, True)
+    assert not [note for note in refused["notes"] if "for one of 2 ranks" in note]
 
 
 def test_a_model_without_limit_needs_one(tmp_path):

@@ -302,7 +302,7 @@ def _notes(model: Model, settings: Settings) -> list[str]:
             "Its layers compute what follows a cached prefix token by token, so no snapshots of states are kept unless "
             "--max-state-snapshots asks for them."
         )
-    if settings.tp > 1:
+    if settings.tp > 1 and numbers.states is None:
         notes.append(
             f"The table is for one of {settings.tp} ranks, and counts an equal share of the weights for it; norms, and weights "
             "that each rank has whole, come in addition. Ranks run on CPUs only."

@@ -354,12 +354,12 @@ class EnginePool(LaunchedEngineClient):
 
     async def _prepare(self, client: SupervisedEngineClient) -> None:
         """Bring a newly started engine up to date with the others. Raises LLMFWError if it differs."""
-        merged_info([*(replica.client.info for replica in self._replicas), client.info])
+        merged_info([*self._replicas.infos, client.info])
         await self._commands.bring_up_to_date(client)
 
     def _note_change(self) -> None:
         """Update the pool after its engines have changed: one was added, removed, drained or undrained."""
-        self._info = merged_info([replica.client.info for replica in self._replicas])
+        self._info = merged_info(self._replicas.infos)
         for replica in self._replicas:
             replica.client.call_on_change(self._look)
         self._has_changed.set()

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable
 
 from llmfw.core.base.control import Answer, MemoryInfo
-from llmfw.core.base.errors import LLMFWError
+from llmfw.core.base.errors import EngineDeadError, EngineRestartingError, LLMFWError
 from llmfw.core.base.weights_command import LoadWeights, WeightsInfo
 
 from ..client import EngineClient
@@ -16,6 +17,9 @@ from .pool_sleep import PoolSleep
 from .replica import Replica
 
 logger = logging.getLogger(__name__)
+
+POLL_S = 0.05
+"""Seconds between two tries to bring an engine back that is being restarted."""
 
 
 class PoolWeights:
@@ -41,21 +45,20 @@ class PoolWeights:
             ConflictError: requests still run, or an engine is being restarted; all weights stay.
             NotReadyError: the engines sleep.
             EngineError: an engine could not load the checkpoint; all engines have the previous weights. Engines that
-                cannot load these again are closed.
+                cannot load these again take no more requests.
         """
         served = self._served
         if served is None:
             raise unsupported()
         async with self._sleep.entered(pool, num_live, command) as replicas:
-            done: list[Replica] = []
-            answers: list[WeightsInfo] = []
+            version = pool.info.weight_version
             try:
-                for replica in replicas:
-                    done.append(replica)
-                    answers.append(await _load(replica, command.path))
+                answers = [
+                    await _load(replica, LoadWeights(command.path, aborts=True)) for replica in replicas
+                ]
             except LLMFWError:
-                for replica in done[:-1]:
-                    await _return_to(replica, served.path)
+                back = LoadWeights(served.path, aborts=True, version=version)
+                await asyncio.gather(*(_bring_back(replica, back) for replica in replicas))
                 raise
             served.path = command.path
             self._changed()
@@ -63,22 +66,21 @@ class PoolWeights:
         return WeightsInfo(command.path, answers[0].version, memory.host_bytes, memory.device_bytes)
 
 
-async def _load(replica: Replica, path: str) -> WeightsInfo:
+async def _load(replica: Replica, command: LoadWeights) -> WeightsInfo:
     """Load weights on one engine. What still runs there is deferrable, or was to be ended."""
-    answer = await replica.client.control(LoadWeights(path, aborts=True))
+    answer = await replica.client.control(command)
     assert isinstance(answer, WeightsInfo)
     logger.info("Engine %d serves weights %s", replica.index, answer.version)
     return answer
 
 
-async def _return_to(replica: Replica, path: str) -> None:
-    """Load the previous weights on one engine. If that fails, close it: it would serve others than the rest."""
-    try:
-        await _load(replica, path)
-    except LLMFWError as error:
-        logger.error(
-            "Engine %d cannot load the previous weights again, and is closed; remove it and add another one: %s",
-            replica.index,
-            error,
-        )
-        await replica.client.close()
+async def _bring_back(replica: Replica, command: LoadWeights) -> None:
+    """Load the previous weights on an engine, unless it has them. Returns once it has them or has failed for good."""
+    client = replica.client
+    while client.checkpoint != command.path and client.failure is None:
+        try:
+            await _load(replica, command)
+        except (EngineDeadError, EngineRestartingError) as error:
+            # It has died meanwhile. A restart would load the other weights again.
+            logger.warning("Engine %d does not take the previous weights yet: %s", replica.index, error)
+            await asyncio.sleep(POLL_S)

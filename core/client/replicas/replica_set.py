@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Iterator
 
+from llmfw.core.base.engine_info import EngineInfo
 from llmfw.core.base.errors import EngineLostError
 
 from ..prefix_index import PrefixIndex
@@ -38,6 +39,15 @@ class ReplicaSet:
     def __getitem__(self, index: int) -> Replica:
         """Return the engine with this number; raises KeyError if there is none."""
         return self._by_index[index]
+
+    @property
+    def infos(self) -> list[EngineInfo]:
+        """Descriptions of the engines that have not failed for good; of all engines if all have.
+
+        A failed engine may differ from the others, whose weights were replaced since.
+        """
+        clients = [replica.client for replica in self]
+        return [each.info for each in clients if each.failure is None] or [each.info for each in clients]
 
     def find(self, index: int) -> Replica | None:
         """Return the engine with this number; None if there is none."""

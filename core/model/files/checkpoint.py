@@ -21,12 +21,12 @@ from transformers.utils import cached_file
 from llmfw.core.base.errors import ModelError
 from llmfw.core.interfaces.weight_loader import StoredTensor
 
+from .checkpoint_form import ADAPTER_FILES
 from .shards import is_inside, shard_names
 from .small_files import read_json
 
 WEIGHT_FILES = {"safetensors": "model.safetensors", "bin": "pytorch_model.bin"}
 """Format → name of its file, in the order in which transformers prefers them."""
-ADAPTER_FILES = ("adapter_config.json", "adapter_model.safetensors", "adapter_model.bin")
 EXPERT = re.compile(r"^(.*\bexperts\.)(\d+)(\..+)$")
 
 

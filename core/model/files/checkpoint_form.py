@@ -19,6 +19,8 @@ from .small_files import OBJECTS, OTHERS, parse_json, read_json
 
 INDEX, SINGLE = "model.safetensors.index.json", "model.safetensors"
 MAX_HEADER_BYTES = 100 * 2**20  # limit of the safetensors format
+ADAPTER_FILES = ("adapter_config.json", "adapter_model.safetensors", "adapter_model.bin")
+"""Files of an adapter, which no folder of a served model has."""
 MAX_SHOWN = 60
 """Maximum number of characters of a value in a message."""
 
@@ -52,13 +54,18 @@ class CheckpointForm:
         """Read the form of the checkpoint in a folder.
 
         Raises:
-            ModelError: a file is missing, damaged or cut short, or the weights are not in safetensors files.
+            ModelError: a file is missing, damaged or cut short; the weights are not in safetensors files; or there is an
+                adapter next to them, with which no engine starts.
         """
         config = _without_notes(read_json(folder / "config.json"))
         if not config:
             raise ModelError(f"{folder} has no config.json; give the folder of a checkpoint")
         if (dtype := config.pop("torch_dtype", None)) is not None:
             config.setdefault("dtype", dtype)
+        if adapter := [name for name in ADAPTER_FILES if (folder / name).exists()]:
+            raise ModelError(
+                f"{folder} has an adapter ({', '.join(adapter)}) in addition to its weights; merge it into them, or remove its files"
+            )
         files = {name: _digest(folder / name) for name in FILES if (folder / name).is_file()}
         return cls(config, files, _tensors(folder))
 
@@ -89,7 +96,9 @@ def _difference(ours: Tensors, theirs: Tensors) -> str:
 
 
 def _tensors(folder: Path) -> Tensors:
-    names = shard_names(str(folder), folder / INDEX) if (folder / INDEX).is_file() else [SINGLE]
+    # As transformers, which reads the single file even if there is an index.
+    is_sharded = not (folder / SINGLE).is_file() and (folder / INDEX).is_file()
+    names = shard_names(str(folder), folder / INDEX) if is_sharded else [SINGLE]
     found: dict[str, tuple[str, tuple[int, ...]]] = {}
     for name in names:
         if not (folder / name).is_file():

@@ -236,20 +236,6 @@ async def test_one_engine_that_fails_brings_all_back() -> None:
     await rig.client.close()
 
 
-async def test_engines_that_cannot_return_are_closed(caplog: pytest.LogCaptureFixture) -> None:
-    """The others return nevertheless, so that no two engines serve different weights."""
-    rig = Rig(3)
-    await rig.client.start()
-    rig.bad = {(2, "b"), (0, "a")}
-    with pytest.raises(EngineError, match="damaged"):
-        await rig.load("b")
-    assert rig.served == ["a", "a"]
-    assert [state.outage for state in rig.client.replicas] == ["the engine was closed", None, None]
-    assert "Engine 0 cannot load the previous weights again, and is closed" in caplog.text
-    assert tokens(await rig.run(asked("a", 1))) == [1, EOS]
-    await rig.client.close()
-
-
 async def test_the_old_process_ends_as_an_outage() -> None:
     """Until the new one is ready, too; nothing is sent to the one that ends."""
     rig = Rig()

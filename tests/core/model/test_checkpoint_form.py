@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from llmfw.core.base.errors import ModelError
-from llmfw.core.model.files.checkpoint_form import CheckpointForm
+from llmfw.core.model.files.checkpoint_form import ADAPTER_FILES, CheckpointForm
 from llmfw.plugins.model_demo.source import DemoModel
 
 
@@ -115,4 +115,21 @@ def test_files_cut_short_are_refused(other: Path) -> None:
             CheckpointForm.of(other)
     path.unlink()
     with pytest.raises(ModelError, match="only weights in safetensors files"):
+        CheckpointForm.of(other)
+
+
+def test_the_file_that_is_read_is_judged(form: CheckpointForm, other: Path) -> None:
+    """If a folder has a single file and shards, transformers reads the single file."""
+    shutil.copy(other / "model.safetensors", other / "shard.safetensors")
+    names = dict.fromkeys(form.tensors, "shard.safetensors")
+    index = json.dumps({"metadata": {}, "weight_map": names})
+    (other / "model.safetensors.index.json").write_text(index)
+    with_tensors(other, _drop)
+    assert form.difference(CheckpointForm.of(other)).startswith("it lacks 1 tensors")
+
+
+@pytest.mark.parametrize("name", ADAPTER_FILES)
+def test_adapters_beside_the_weights_are_refused(other: Path, name: str) -> None:
+    (other / name).write_text("{}")
+    with pytest.raises(ModelError, match=f"has an adapter \\({name}\\) in addition"):
         CheckpointForm.of(other)
