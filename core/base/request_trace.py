@@ -17,6 +17,10 @@ from .errors import ConfigError
 
 MOONCAKE_BLOCK = 512
 _Count = Annotated[int, msgspec.Meta(ge=1)]
+_Milliseconds = Annotated[float, msgspec.Meta(ge=-1e18, le=1e18)]
+"""A time whose distance from any other one is a finite number."""
+_Priority = Annotated[int, msgspec.Meta(ge=-(2**62), le=2**62)]
+"""A priority that schedulers can keep in 64 bits, with either sign."""
 
 
 class TraceLine(msgspec.Struct, frozen=True):
@@ -34,14 +38,14 @@ class TraceLine(msgspec.Struct, frozen=True):
         page_size: tokens in a page of the server that recorded the line.
     """
 
-    timestamp: float
+    timestamp: _Milliseconds
     input_length: _Count
     output_length: Annotated[int, msgspec.Meta(ge=0)]
     hash_ids: list[int]
     block_size: _Count | None = None
     output_hash_ids: list[int] = []
     max_tokens: _Count | None = None
-    priority: int = 0
+    priority: _Priority = 0
     tenant: int | str = 0
     cache_salt: str = ""
     deferrable: bool = False

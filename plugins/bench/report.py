@@ -70,13 +70,13 @@ def _first_times(replies: Iterable[Reply]) -> list[float]:
 
 
 def summarize(runs: list[Figures]) -> Figures:
-    """Return the median of each metric over the runs, and the sums of failed and short requests."""
+    """Return the median of each metric over the runs that have it, and the sums of failed and short requests."""
     summary: Figures = {}
-    for key in runs[0]:
-        values = [run[key] for run in runs if run[key] is not None]
+    for key in dict.fromkeys(key for run in runs for key in run):
+        values = [value for run in runs if (value := run.get(key)) is not None]
         if key in ("failed", "short"):
             summary[key] = sum(values)
-        elif key == "seed" or isinstance(runs[0][key], list | str):
+        elif values and isinstance(values[0], list | str):  # the seed, an error, or a list by turn or time
             continue
         elif not values:
             summary[key] = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -17,6 +17,40 @@ VERSION = 1
 class _Results(msgspec.Struct):
     results: list[dict[str, Any]]
     version: int = VERSION
+
+
+class _Compared(msgspec.Struct, kw_only=True):
+    """What tables, comparisons and plots read of a result and of each of its runs."""
+
+    output_tok_s: float
+    ttft_p50_ms: float | None = None
+    ttft_p99_ms: float | None = None
+    itl_p50_ms: float | None = None
+    itl_p99_ms: float | None = None
+    e2e_p50_ms: float | None = None
+    e2e_p99_ms: float | None = None
+    goodput_rps: float | None = None
+    requests_s: float | None = None
+    timeline: list[dict[str, float | None]] = []
+
+
+class _Shown(_Compared, kw_only=True):
+    """What they read of a result in addition."""
+
+    workload: str
+    rate: float | None = None
+    wall_s: float
+    requests: float
+    failed: float
+    short: float
+    prompt_tokens: float | None
+    output_tokens: float | None
+    cached_tokens: float | None
+    ttft_p50_ms: float | None
+    ttft_p99_ms: float | None
+    itl_p50_ms: float | None
+    itl_p99_ms: float | None
+    runs: Annotated[list[_Compared], msgspec.Meta(min_length=1)]
 
 
 def check_output(path: Path) -> None:
@@ -82,7 +116,9 @@ def read_results(path: Path, option: str) -> list[Figures]:
         raise BenchError(
             f"{option} {path} has results of version {found.version}; this llmfw reads {VERSION}"
         )
-    for result in found.results:
-        if missing := {"workload", "output_tok_s", "runs"} - set(result):
-            raise BenchError(f"{option} {path}: a result has no {min(missing)!r}; was the file edited?")
+    for number, result in enumerate(found.results, 1):
+        try:
+            msgspec.convert(result, _Shown)
+        except msgspec.ValidationError as error:
+            raise BenchError(f"{option} {path}: result {number}: {error}; was the file edited?") from error
     return found.results

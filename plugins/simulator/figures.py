@@ -58,14 +58,16 @@ def _percentile_ms(seconds: Floats, percent: float) -> float | None:
 def _fairness(ledger: Ledger, trace: Sequence[TraceRequest], profile: Profile, chunk: int) -> float | None:
     """Return Jain's fairness index of the tenants' mean slowdowns, or, with one tenant, of its requests'.
 
-    A request's slowdown is its duration, divided by its duration on an idle machine.
+    A request's slowdown is its duration, divided by its duration on an idle machine. Requests that take no
+    time there, by a profile of zeros, have none.
     """
     served = [request for request in trace if ledger.replica[request.number] >= 0]
     slowdowns: dict[str, list[float]] = {}
     for request in served:
         taken = float(ledger.last[request.number] - ledger.arrived[request.number])
         alone = profile.alone_seconds(request.prompt_len, request.output_len, chunk)
-        slowdowns.setdefault(request.tenant, []).append(taken / alone)
+        if alone:
+            slowdowns.setdefault(request.tenant, []).append(taken / alone)
     groups = list(slowdowns.values())
     x = np.array(groups[0] if len(groups) == 1 else [np.mean(group) for group in groups])
     return round(float(x.sum() ** 2 / (len(x) * (x**2).sum())), 6) if len(x) else None

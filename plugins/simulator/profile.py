@@ -23,7 +23,8 @@ import numpy.typing as npt
 from .errors import SimulatorError
 
 Ints = npt.NDArray[np.int64]
-_Seconds = Annotated[float, msgspec.Meta(ge=0)]
+_Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e6)]
+_Tokens = Annotated[float, msgspec.Meta(ge=0, le=1e12)]
 
 
 class Profile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -44,7 +45,7 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     name: str
     about: str = ""
     host: _Seconds
-    points: list[tuple[float, _Seconds]]
+    points: list[tuple[_Tokens, _Seconds]]
     per_sequence: _Seconds = 0.0
     per_context: _Seconds = 0.0
     per_pair: _Seconds = 0.0

@@ -57,3 +57,13 @@ def test_the_summary_has_medians_and_summed_failures():
     found = summarize(runs)
     assert (found["output_tok_s"], found["wall_s"], found["output_tokens"]) == (1.0, 2.0, 2)
     assert (found["failed"], found["first_error"], len(found["runs"])) == (2, "no", 3)
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_a_summary_takes_runs_with_different_figures(first: int) -> None:
+    """One run failed in its first turn: it has an error, and no figures by turn."""
+    failed = figures_of(Run("a", [reply(0.0, [], error="no")], wall=1.0))
+    whole = figures_of(Run("b", [reply(0.0, [1.0]), reply(2.0, [2.5], turn=1)], wall=3.0))
+    found = summarize([failed, whole] if first == 0 else [whole, failed])
+    assert (found["failed"], found["first_error"], found["ttft_p50_ms"]) == (1, "no", 750)
+    assert not {"seed", "ttft_p50_by_turn_ms"} & found.keys()

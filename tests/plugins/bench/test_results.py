@@ -141,7 +141,7 @@ def test_a_sweep_is_drawn(results: Path, bench: Any, tmp_path: Path, name: str) 
     [
         (None, "cannot be read: No such file"),
         ("{", "has no results of `llmfw bench --output`"),
-        ('{"results": [{}]}', "a result has no"),
+        ('{"results": [{}]}', "result 1: Object missing required field"),
         ('{"results": [], "version": 9}', "has results of version 9"),
     ],
 )
@@ -152,6 +152,23 @@ def test_a_file_without_results_is_named(bench: Any, tmp_path: Path, text: str |
     shown = bench("--results", path)
     assert shown.exit_code == 1
     assert named in shown.stderr
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("runs", []), ("runs", 5), ("runs", [{}]), ("output_tok_s", "x"), ("ttft_p50_ms", "x")]
+)
+@pytest.mark.parametrize("option", ["--results", "--baseline"])
+def test_edited_results_are_named_with_their_field(
+    results: Path, bench: Any, tmp_path: Path, option: str, key: str, value: object
+) -> None:
+    changed = json.loads(results.read_text())
+    changed["results"][1][key] = value
+    edited = tmp_path / "edited.json"
+    edited.write_text(json.dumps(changed))
+    shown = bench(option, edited, *(["--results", results] if option == "--baseline" else []))
+    assert (shown.exit_code, shown.stdout) == (1, "")
+    assert f"{option} {edited}: result 2: " in shown.stderr
+    assert f"`$.{key}" in shown.stderr
 
 
 def test_unusable_files_are_named_before_a_run(bench: Any, tmp_path: Path) -> None:

@@ -160,6 +160,13 @@ def test_json_contains_the_infinite_bound_on_request(simulate, trace):
     assert found["hit_rate"] <= found["infinite_hit_rate"] < 1
 
 
+def test_a_profile_of_zeros_has_no_fairness(simulate, trace, tmp_path):
+    profile = tmp_path / "zero.json"
+    profile.write_text('{"name": "zero", "host": 0, "points": [[1, 0], [2, 0]]}')
+    [found] = map(json.loads, simulate(trace, "--profile", profile, "--json").stdout.splitlines())
+    assert (found["fairness"], found["ttft_p99_ms"], found["refused"]) == (None, 0.0, 0)
+
+
 def test_the_first_requests_can_be_replayed_separately(simulate, trace):
     assert json.loads(simulate(trace, "--limit", "7", "--json").stdout)["requests"] == 7
 

@@ -68,6 +68,8 @@ def test_a_profile_survives_its_file(tmp_path):
     [
         ("{", "p.json"),
         ('{"name": "x", "host": -1, "points": []}', r"\$\.host"),
+        ('{"name": "x", "host": 1e308, "points": [[1, 0], [2, 0]]}', r"\$\.host"),
+        ('{"name": "x", "host": 1, "points": [[-5, 1], [2, 0]]}', r"\$\.points"),
         ('{"name": "x", "host": 1, "points": [[2, 0], [1, 0]]}', "ascending"),
         ('{"name": "x", "host": 1, "points": [[1, 0], [2, 0]], "hots": 1}', "hots"),
     ],
