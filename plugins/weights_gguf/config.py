@@ -40,6 +40,7 @@ def config_of(file: Path, header: Header) -> dict[str, Any]:
     config["architectures"] = [MODEL_FOR_CAUSAL_LM_MAPPING_NAMES[config["model_type"]]]
     config["vocab_size"] = _embedding_rows(file, header)
     config["dtype"] = _dtype(header)
+    config["tie_word_embeddings"] = "output.weight" not in header.tensors  # it may be in another part
     config["head_dim"] = _head_size(file, header)
     for name in ("bos", "eos", "pad"):
         config.setdefault(f"{name}_token_id", None)  # the class's default would belong to another vocabulary
@@ -132,7 +133,7 @@ def _add_llama3_scaling(file: Path, header: Header, config: dict[str, Any]) -> N
     tensor = header.tensors.get("rope_freqs.weight")
     if tensor is None:
         return
-    factors = np.fromfile(file, np.float32, tensor.num_bytes // 4, offset=tensor.offset)
+    factors = np.fromfile(tensor.file, np.float32, tensor.num_bytes // 4, offset=tensor.offset)
     scaling = llama3_scaling(factors, config.get("rope_theta", 10_000.0)) if tensor.kind == 0 else None
     if scaling is None:
         raise ModelError(

@@ -12,6 +12,7 @@ from llmfw.core import ModelError, StoredTensor, WeightLoader
 from .convert_metadata import convert
 from .experts import expert_tensors, num_experts
 from .header import Header, TensorEntry
+from .parts import part_files
 from .served_files import architecture_of, checked_header
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ NOT_WEIGHTS = ("rope_freqs.weight",)
 
 
 class GGUFLoader(WeightLoader):
-    """Reads a GGUF file. Dequantizes a quantized weight to float32 when the weight is read.
+    """Reads a GGUF file, or all parts of a split one. Dequantizes a quantized weight to float32 when the weight is read.
 
     Weights have the same names and form as in transformers' checkpoints. So the loader undoes two changes
     of llama.cpp: it restores the order of the rows of Llama's queries and keys, and subtracts 1 from Gemma's
@@ -47,9 +48,11 @@ class GGUFLoader(WeightLoader):
     def describe(cls, file: Path, folder: Path) -> None:
         checked_header(file)
         convert(file, folder)
+        for part in part_files(file)[1:]:
+            (folder / part.name).symlink_to(part.resolve())
 
     def files(self) -> list[str]:
-        return [self._file().name]
+        return [part.name for part in part_files(self._file())]
 
     def tensors(self) -> Iterator[tuple[str, StoredTensor]]:
         file = self._file()
@@ -63,7 +66,7 @@ class GGUFLoader(WeightLoader):
         import torch
 
         entry = self._sources[name]
-        values = _values(self._file(), entry)
+        values = _values(entry)
         processed = self._processor().process(weights=values.float().numpy(), name=entry.name).weights
         return torch.from_numpy(processed.copy()).to(values.dtype)
 
@@ -81,7 +84,7 @@ class GGUFLoader(WeightLoader):
 
     def _file(self) -> Path:
         found = sorted(self.folder.glob(f"*{SUFFIX}"))
-        if len(found) != 1:
+        if not found or found != part_files(found[0]):
             raise ModelError(
                 f"{self.folder} has {len(found)} files *{SUFFIX}; give the one to serve by its own path"
             )
@@ -95,16 +98,16 @@ def _dtype(entry: TensorEntry) -> str:
     return PLAIN.get(GGMLQuantizationType(entry.kind).name, "float32")
 
 
-def _values(file: Path, entry: TensorEntry) -> torch.Tensor:
-    """Read a tensor from the file, and dequantize it."""
+def _values(entry: TensorEntry) -> torch.Tensor:
+    """Read a tensor from its file, and dequantize it."""
     import numpy as np
     import torch
     from gguf import GGML_QUANT_SIZES, GGMLQuantizationType, dequantize
 
     kind = GGMLQuantizationType(entry.kind)
-    data = np.fromfile(file, np.uint8, entry.num_bytes, offset=entry.offset)
+    data = np.fromfile(entry.file, np.uint8, entry.num_bytes, offset=entry.offset)
     if len(data) != entry.num_bytes:
-        raise ModelError(f"{file} ends within {entry.name}; download it again")
+        raise ModelError(f"{entry.file} ends within {entry.name}; download it again")
     if kind.name in PLAIN:
         return torch.from_numpy(data).view(getattr(torch, PLAIN[kind.name])).reshape(entry.shape)
     block, block_bytes = GGML_QUANT_SIZES[kind]

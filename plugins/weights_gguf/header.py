@@ -40,6 +40,7 @@ class TensorEntry:
         kind: number of the tensor's type, as in `gguf.GGMLQuantizationType`.
         offset: position of the first byte in the file.
         num_bytes: size in the file.
+        file: the file, which may be a part of the model.
     """
 
     name: str
@@ -47,6 +48,7 @@ class TensorEntry:
     kind: int
     offset: int
     num_bytes: int
+    file: Path
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +72,7 @@ def read_header(file: Path) -> Header:
     """
     try:
         with file.open("rb") as opened, mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as view:
-            return _Reader(view).read()
+            return _Reader(file, view).read()
     except OSError as error:
         raise ModelError(f"{file} cannot be read: {error.strerror or error}") from error
     except _DamageError as error:
@@ -86,7 +88,8 @@ class _DamageError(Exception):
 class _Reader:
     """Reads a mapped file from its start."""
 
-    def __init__(self, view: mmap.mmap) -> None:
+    def __init__(self, file: Path, view: mmap.mmap) -> None:
+        self._file = file
         self._view = view
         self._size = len(view)
         self._at = 0
@@ -144,7 +147,7 @@ class _Reader:
         for name, shape, kind, offset in listed:
             if name in found:
                 raise _DamageError(f"tensor {name!r:.80} is there twice")
-            entry = TensorEntry(name, shape, kind, start + offset, _num_bytes(name, shape, kind))
+            entry = TensorEntry(name, shape, kind, start + offset, _num_bytes(name, shape, kind), self._file)
             if entry.offset + entry.num_bytes > self._size:
                 raise _DamageError(
                     f"it has {self._size:,} bytes, and tensor {name!r:.80} ends at {entry.offset + entry.num_bytes:,}"

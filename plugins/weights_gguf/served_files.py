@@ -5,14 +5,14 @@ All others are refused, because their results have not been compared with transf
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 from llmfw.core import ModelError
 
 from .experts import MIXTURES, num_experts
-from .header import Header, read_header
+from .header import Header
 from .model_numbers import check_numbers
+from .parts import read_parts
 
 ARCHITECTURES = ("gemma2", "gemma3", "llama", "phi3", "qwen2", "qwen3", "qwen3moe")
 TYPES = (
@@ -20,24 +20,18 @@ TYPES = (
     *("Q5_1", "Q5_0", "Q4_1", "Q4_0", "IQ4_NL", "IQ4_XS", "IQ3_S", "IQ3_XXS"),
     *("IQ2_S", "IQ2_XS", "IQ2_XXS"),
 )
-SPLIT = re.compile(r"-\d{5}-of-\d{5}\.gguf$")
 
 
 def checked_header(file: Path) -> Header:
-    """Return the header of a file that llmfw serves.
+    """Return the header of a file that llmfw serves, with the tensors of all its parts.
 
     Raises:
-        ModelError: the file is damaged, or is a part of a split model, an image projector or an adapter. Or
-            llmfw does not serve the file's architecture, number type or rotary scaling.
+        ModelError: the file is damaged, or is an image projector or an adapter. Or a part of a split model is
+            missing. Or llmfw does not serve the file's architecture, number type or rotary scaling.
     """
-    if SPLIT.search(file.name):
-        raise _refused(
-            file,
-            "is a part of a split model; join the parts (llama-gguf-split --merge FIRST JOINED), and serve that",
-        )
     if "mmproj" in file.name.lower():
         raise _refused(file, "is the projector of a model that reads images; give the model's own file")
-    header = read_header(file)
+    header = read_parts(file)
     _check_kind(file, header)
     _check_types(file, header)
     _check_rotary(file, header)
@@ -52,11 +46,6 @@ def architecture_of(header: Header) -> str:
 
 def _check_kind(file: Path, header: Header) -> None:
     metadata = header.metadata
-    if metadata.get("split.count", 0) > 1:
-        raise _refused(
-            file,
-            f"is one of {metadata['split.count']} parts of a model; join them (llama-gguf-split --merge FIRST JOINED)",
-        )
     architecture = architecture_of(header)
     if metadata.get("general.type", "model") != "model" or architecture == "clip":
         what = f"{metadata.get('general.type', 'model')} of architecture {architecture}"

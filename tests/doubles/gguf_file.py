@@ -61,16 +61,20 @@ ARCHITECTURES = {"gemma3_text": "gemma3", "mixtral": "llama", "qwen3_moe": "qwen
 EXPERTS = re.compile(r"model\.layers\.(\d+)\.mlp\.experts\.(gate_up_proj|down_proj)")
 
 
-def write_gguf(file: Path, model: Any, kind: str = "F32", **metadata: Any) -> None:
+def write_gguf(
+    file: Path, model: Any, kind: str = "F32", *, tensors_per_part: int = 0, **metadata: Any
+) -> None:
     """Write a model into a GGUF file, and set the model's weights to the numbers that the file has for them.
 
     Args:
         kind: type of the matrices; vectors are F32.
+        tensors_per_part: number of tensors after which another part begins, `NAME-00002-of-00003.gguf`; 0: the file is
+            whole.
         metadata: further entries, by key, with "__" in place of ".".
     """
     config = model.config
     arch = ARCHITECTURES.get(config.model_type, config.model_type)
-    writer = GGUFWriter(file, arch)
+    writer = GGUFWriter(file, arch, split_max_tensors=tensors_per_part)
     _add_config(writer, arch, config)
     _add_tokenizer(writer)
     for key, value in metadata.items():
