@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 from litestar.types import HTTPResponseBodyEvent, Receive, Scope, Send
 
-from llmfw.api.background.tasks import self_cancelled
+from llmfw.api.background.tasks import end, self_cancelled
 from llmfw.core.base.request import Wait
 
 from .errors import body_of, log_unexpected
@@ -104,7 +104,8 @@ class EventStreamResponse:
         finally:
             for task in (sending, watching):
                 task.cancel()
-            await asyncio.gather(sending, watching, return_exceptions=True)
+            await end(sending)
+            await end(watching)
 
     async def _send_all(self, send: Send, straight: Send) -> None:
         async with contextlib.aclosing(self._frames) as frames:

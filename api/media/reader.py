@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from time import perf_counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from llmfw.core.base.errors import NotFoundError, RequestError
 from llmfw.core.base.image import Image
@@ -19,9 +19,11 @@ from llmfw.core.media.limits import CODE, ImageLimits, ImageRefusedError
 from .addresses import MediaPolicy
 from .counts import ImageCounts
 from .data_url import bytes_of_base64, bytes_of_data_url
-from .fetcher import ImageFetcher
 from .image_budget import ImageBudget, ImageHold
 from .part import ImagePart, Message, replaced
+
+if TYPE_CHECKING:
+    from .fetcher import ImageFetcher
 
 ReadFile = Callable[[str, int], Awaitable[bytes]]
 """Returns the content of a file, by its id and its maximum size in bytes. Raises NotFoundError if the file is not the
@@ -60,7 +62,11 @@ class ImageReader:
         self._limits = limits
         self._max_images = max_images
         self._read_file = read_file
-        self._fetcher = fetcher or ImageFetcher(policy, limits)
+        if fetcher is None:
+            from .fetcher import ImageFetcher  # brings HTTP clients, which text does not need
+
+            fetcher = ImageFetcher(policy, limits)
+        self._fetcher = fetcher
         self._decoder = ImageDecoder(limits, self.counts.decoding.add)
         self._budget = ImageBudget()
         self._kept: OrderedDict[bytes, Image] = OrderedDict()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 import msgspec
@@ -12,7 +13,7 @@ from litestar.exceptions import HTTPException, InternalServerException
 from litestar.response.base import ASGIResponse
 from litestar.types import Receive
 
-from llmfw.api.background.tasks import self_cancelled
+from llmfw.api.background.tasks import end, self_cancelled
 from llmfw.api.http.body import decode_checked, report_ignored
 from llmfw.api.http.reply_encoding import encode_reply
 from llmfw.api.http.sse import EventStreamResponse
@@ -92,22 +93,33 @@ async def while_connected(receive: Receive, work: Coroutine[Any, Any, ResultT]) 
     Raises:
         SelfCancelledError: the code of the coroutine, such as a plugin's parser, has cancelled its own task.
     """
+    caller = asyncio.current_task()
+    before = caller.cancelling() if caller is not None else 0
     working = asyncio.create_task(work)
     going = asyncio.ensure_future(receive())
+    going.add_done_callback(partial(_stop, working))
     try:
-        await asyncio.wait({working, going}, return_when=asyncio.FIRST_COMPLETED)
+        return await working
+    except BaseException as error:
+        if caller is not None and caller.cancelling() > before:
+            raise
+        if going.done() and working.cancelling():
+            gone = HTTPException("the client closed the request", status_code=CLIENT_CLOSED_REQUEST)
+            raise gone from error
         if working.cancelled():
-            raise self_cancelled()
-        if working.done():
-            return working.result()
-        raise HTTPException("the client closed the request", status_code=CLIENT_CLOSED_REQUEST)
+            raise self_cancelled() from error
+        raise
     finally:
-        working.cancel()
-        going.cancel()
-        await asyncio.gather(working, going, return_exceptions=True)
+        await end(going)
         # A task's exception refers to this frame. If the frame kept the tasks, the request's body would live
         # until the next garbage collection.
-        del working, going
+        del caller, working, going
+
+
+def _stop(working: asyncio.Task[Any], going: asyncio.Future[Any]) -> None:
+    working.cancel()
+    if not going.cancelled():
+        going.exception()  # without this, asyncio would log an exception of `receive`
 
 
 async def answer(

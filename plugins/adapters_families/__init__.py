@@ -1,4 +1,7 @@
-"""Model adapters for families whose layers do not call transformers' attention interface as llmfw needs it."""
+"""Model adapters for families whose layers do not call transformers' attention interface as llmfw needs it.
+
+An engine imports all adapters to find the one for its model. So they import a family's classes only in `adapt`.
+"""
 
 from __future__ import annotations
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
-from transformers.models.bloom.modeling_bloom import BloomAttention, build_alibi_tensor
 
 from llmfw.core import Attend, ModelAdapter
 
 from .alibi import LinearBias, PositionDigits
 from .small_configs import small_configs
+
+if TYPE_CHECKING:
+    from transformers.models.bloom.modeling_bloom import BloomAttention
 
 
 class BloomAdapter(ModelAdapter):
@@ -28,6 +30,8 @@ class BloomAdapter(ModelAdapter):
 
     def adapt(self, model: nn.Module, attend: Attend) -> None:
         """Replace the `forward` of the attention modules."""
+        from transformers.models.bloom.modeling_bloom import BloomAttention, build_alibi_tensor
+
         positions = PositionDigits(model, takes_mask=False)
         for module in model.modules():
             if isinstance(module, BloomAttention):

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import torch
 from torch import nn
-from transformers.models.diffllama.modeling_diffllama import DiffLlamaAttention, apply_rotary_pos_emb
 
 from llmfw.core import Attend, ModelAdapter
 
-from .attention_forward import AttentionForward
+from .attention_forward import RotaryForward
 from .small_configs import small_configs
 
 
@@ -23,12 +22,14 @@ class DiffLlamaAdapter(ModelAdapter):
 
     def adapt(self, model: nn.Module, attend: Attend) -> None:
         """Replace the `forward` of attention modules."""
+        from transformers.models.diffllama.modeling_diffllama import DiffLlamaAttention, apply_rotary_pos_emb
+
         for module in model.modules():
             if isinstance(module, DiffLlamaAttention):
-                module.forward = DiffLlamaForward(module, attend)
+                module.forward = DiffLlamaForward(module, attend, apply_rotary_pos_emb)
 
 
-class DiffLlamaForward(AttentionForward):
+class DiffLlamaForward(RotaryForward):
     """Computes a DiffLlama attention module."""
 
     def __call__(
@@ -44,7 +45,7 @@ class DiffLlamaForward(AttentionForward):
         query, key, value = (
             each(hidden_states).unflatten(2, (-1, module.head_dim)).transpose(1, 2) for each in projections
         )
-        query, key = apply_rotary_pos_emb(query, key, *position_embeddings)
+        query, key = self._rotate(query, key, *position_embeddings)
         both = torch.cat([half.repeat(1, 2, 1, 1) for half in value.chunk(2, dim=1)], dim=-1)
         output = self._attend(module, query, key, both, attention_mask)
         first, second = output.chunk(2, dim=2)

@@ -9,11 +9,10 @@ from __future__ import annotations
 import torch
 from torch import nn
 from torch.nn import functional
-from transformers.models.doge.modeling_doge import DogeAttention, apply_rotary_pos_emb
 
 from llmfw.core import Attend, ModelAdapter
 
-from .attention_forward import AttentionForward
+from .attention_forward import RotaryForward
 from .small_configs import small_configs
 
 
@@ -25,12 +24,14 @@ class DogeAdapter(ModelAdapter):
 
     def adapt(self, model: nn.Module, attend: Attend) -> None:
         """Replace the `forward` of attention modules."""
+        from transformers.models.doge.modeling_doge import DogeAttention, apply_rotary_pos_emb
+
         for module in model.modules():
             if isinstance(module, DogeAttention):
-                module.forward = DogeForward(module, attend)
+                module.forward = DogeForward(module, attend, apply_rotary_pos_emb)
 
 
-class DogeForward(AttentionForward):
+class DogeForward(RotaryForward):
     """Computes a Doge attention module."""
 
     def __call__(
@@ -50,7 +51,7 @@ class DogeForward(AttentionForward):
         query, key, value = (
             each.transpose(1, 2) for each in (module.q_norm(query), module.k_norm(key), value)
         )
-        query, key = apply_rotary_pos_emb(query, key, *position_embeddings)
+        query, key = self._rotate(query, key, *position_embeddings)
         query = torch.cat([query, torch.ones_like(query[..., :2])], dim=-1)
         key = torch.cat([key, self._columns(added)], dim=-1)
         output = self._attend(module, query, key, value, attention_mask, scaling=module.scaling)

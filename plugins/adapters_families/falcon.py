@@ -6,11 +6,10 @@ from typing import Any
 
 import torch
 from torch import nn
-from transformers.models.falcon.modeling_falcon import FalconAttention, apply_rotary_pos_emb
 
 from llmfw.core import Attend, ModelAdapter
 
-from .attention_forward import AttentionForward
+from .attention_forward import RotaryForward
 from .small_configs import small_configs
 
 
@@ -27,12 +26,14 @@ class FalconAdapter(ModelAdapter):
 
     def adapt(self, model: nn.Module, attend: Attend) -> None:
         """Replace the `forward` of the attention modules."""
+        from transformers.models.falcon.modeling_falcon import FalconAttention, apply_rotary_pos_emb
+
         for module in model.modules():
             if isinstance(module, FalconAttention):
-                module.forward = FalconForward(module, attend)
+                module.forward = FalconForward(module, attend, apply_rotary_pos_emb)
 
 
-class FalconForward(AttentionForward):
+class FalconForward(RotaryForward):
     """Computes a Falcon attention module."""
 
     def __call__(
@@ -46,7 +47,7 @@ class FalconForward(AttentionForward):
         """Return the module's output, [1, T, hidden_size]."""
         parts = self._split(self._module.query_key_value(hidden_states))
         query, key, value = (part.transpose(1, 2) for part in parts)
-        query, key = apply_rotary_pos_emb(query, key, *position_embeddings)
+        query, key = self._rotate(query, key, *position_embeddings)
         output = self._attend(self._module, query, key, value, attention_mask)
         return self._module.dense(output.flatten(2)), None
 

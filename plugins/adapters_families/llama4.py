@@ -11,15 +11,10 @@ from typing import Any
 
 import torch
 from torch import nn
-from transformers.models.llama4.modeling_llama4 import (
-    Llama4TextAttention,
-    Llama4TextDecoderLayer,
-    apply_rotary_emb,
-)
 
 from llmfw.core import Attend, ModelAdapter
 
-from .attention_forward import AttentionForward
+from .attention_forward import RotaryForward
 from .small_configs import small_configs
 
 
@@ -31,11 +26,17 @@ class Llama4Adapter(ModelAdapter):
 
     def adapt(self, model: nn.Module, attend: Attend) -> None:
         """Replace the `forward` of layers and attention modules."""
+        from transformers.models.llama4.modeling_llama4 import (
+            Llama4TextAttention,
+            Llama4TextDecoderLayer,
+            apply_rotary_emb,
+        )
+
         for module in model.modules():
             if isinstance(module, Llama4TextDecoderLayer):
                 module.forward = PositionsPassedOn(module)
             elif isinstance(module, Llama4TextAttention):
-                module.forward = Llama4Forward(module, attend)
+                module.forward = Llama4Forward(module, attend, apply_rotary_emb)
 
 
 class PositionsPassedOn:
@@ -54,7 +55,7 @@ class PositionsPassedOn:
         return output
 
 
-class Llama4Forward(AttentionForward):
+class Llama4Forward(RotaryForward):
     """Computes a Llama 4 attention module."""
 
     def __call__(
@@ -73,7 +74,7 @@ class Llama4Forward(AttentionForward):
         projections = (module.q_proj, module.k_proj, module.v_proj)
         query, key, value = (each(hidden_states).unflatten(2, (-1, module.head_dim)) for each in projections)
         if module.use_rope:
-            query, key = apply_rotary_emb(query, key, position_embeddings)
+            query, key = self._rotate(query, key, position_embeddings)
         if hasattr(module, "qk_norm"):
             query, key = module.qk_norm(query), module.qk_norm(key)
         if module.attn_temperature_tuning and not module.use_rope:

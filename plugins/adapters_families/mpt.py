@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
-from transformers.models.mpt.modeling_mpt import MptAttention, build_mpt_alibi_tensor
 
 from llmfw.core import Attend, ModelAdapter
 
 from .alibi import LinearBias, PositionDigits
 from .small_configs import small_configs
+
+if TYPE_CHECKING:
+    from transformers.models.mpt.modeling_mpt import MptAttention
 
 
 class MptAdapter(ModelAdapter):
@@ -22,6 +24,8 @@ class MptAdapter(ModelAdapter):
 
     def adapt(self, model: nn.Module, attend: Attend) -> None:
         """Replace the `forward` of the attention modules."""
+        from transformers.models.mpt.modeling_mpt import MptAttention, build_mpt_alibi_tensor
+
         positions = GivenMask(model)
         for module in model.modules():
             if isinstance(module, MptAttention):

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
-from transformers.models.openai.modeling_openai import Attention
 
 from llmfw.core import Attend, ModelAdapter
 
 from .small_configs import small_configs
+
+if TYPE_CHECKING:
+    from transformers.models.openai.modeling_openai import Attention
 
 
 class OpenAIGPTAdapter(ModelAdapter):
@@ -21,6 +24,8 @@ class OpenAIGPTAdapter(ModelAdapter):
 
     def adapt(self, model: nn.Module, attend: Attend) -> None:
         """Replace the method, and number the layers."""
+        from transformers.models.openai.modeling_openai import Attention
+
         modules = [module for module in model.modules() if isinstance(module, Attention)]
         for index, module in enumerate(modules):
             module.layer_idx = index

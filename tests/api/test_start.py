@@ -112,6 +112,12 @@ def test_the_api_imports_no_torch(fresh_python: Callable[..., str]) -> None:
     assert fresh_python(code) == "[False, False]\n"
 
 
+def test_a_server_of_text_imports_no_http_client(fresh_python: Callable[..., str]) -> None:
+    """httpx brings rich and pygments: 120 modules. Only the fetcher of images needs it."""
+    code = "import sys, llmfw.api.app.serving; print(sorted({'httpx', 'rich'} & sys.modules.keys()))"
+    assert fresh_python(code) == "[]\n"
+
+
 @pytest.mark.parametrize(
     ("source", "role"),
     [("{{ 'system' }}", "system"), ("{{ 'developer' }}", "developer"), ("", "developer")],

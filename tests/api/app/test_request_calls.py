@@ -25,12 +25,12 @@ from ...doubles.serving import byte_tokenizer, serving
 NUM_REQUESTS, NUM_ROUNDS = 20, 3
 CHAT: dict[str, Any] = {"messages": [{"role": "user", "content": "abc"}], "max_tokens": 1}
 REQUESTS: dict[str, tuple[str, dict[str, Any], int]] = {
-    "completion": ("/v1/completions", {"prompt": "abc", "max_tokens": 1}, 500),
-    "chat": ("/v1/chat/completions", CHAT, 580),
-    "stream": ("/v1/chat/completions", CHAT | {"stream": True}, 650),
+    "completion": ("/v1/completions", {"prompt": "abc", "max_tokens": 1}, 450),
+    "chat": ("/v1/chat/completions", CHAT, 540),
+    "stream": ("/v1/chat/completions", CHAT | {"stream": True}, 620),
 }
 """Path, body, and the largest number of Python calls that a request may make."""
-MOST_A_TOKEN = 32
+MOST_A_TOKEN = 26
 ENGINE = ("/tests/", "/core/engine/", "/core/schedule/", "/core/client/inproc.py")
 LOOP = ("/asyncio/base_events.py", "/asyncio/events.py", "/asyncio/selector_events.py", "/selectors.py")
 """Files of the event loop. `llmfw serve` runs uvloop, which makes no Python calls."""

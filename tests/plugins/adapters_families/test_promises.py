@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 import transformers
@@ -37,3 +39,14 @@ class TestBundledAdapters(ModelAdapterTests):
     def dtype(self, request: pytest.FixtureRequest) -> torch.dtype:
         dtype: torch.dtype = request.param
         return dtype
+
+
+def test_adapters_import_no_families_until_they_adapt(fresh_python: Callable[..., str]) -> None:
+    """An engine imports all adapters to find the one for its model."""
+    code = "import sys\nfrom llmfw.core.imports.hf import import_modeling\nimport_modeling()\n"
+    code += "from llmfw.core.plugin.plugins import load_plugins\nbefore = set(sys.modules)\n"
+    code += "[each.load() for each in load_plugins().registry.entries('model_adapter')]\n"
+    code += (
+        "print(sorted(name for name in set(sys.modules) - before if name.startswith('transformers.models.')))"
+    )
+    assert fresh_python(code) == "[]\n"
