@@ -12,6 +12,9 @@ ORIGINAL_LIMIT_TYPES = ("dynamic", "longrope")
 """Kinds of rotary embeddings whose frequencies depend on the longest sequence of a batch if it exceeds the
 original limit, unless the long factors are used for all sequences."""
 
+LENGTH_NAMES = ("max_position_embeddings", "max_seq_len", "max_target_positions")
+"""Fields of configs that name the longest sequence. The last one is Whisper's, for its decoder."""
+
 
 def choose_context_length(asked: int | None, text_config: Any, *, long_factors: bool = False) -> int:
     """Return the maximum sequence length in tokens. The default is the model's own limit.
@@ -26,7 +29,7 @@ def choose_context_length(asked: int | None, text_config: Any, *, long_factors: 
         ConfigError: `asked` is too small or exceeds the model's limit, or the model has no limit and `asked`
             is None.
     """
-    limit = getattr(text_config, "max_position_embeddings", None) or getattr(text_config, "max_seq_len", None)
+    limit = next(filter(None, (getattr(text_config, name, None) for name in LENGTH_NAMES)), None)
     if limit is not None and limit < 1:  # XLNet's says -1 for "any"
         limit = None
     rope = getattr(text_config, "rope_parameters", None) or {}

@@ -77,7 +77,7 @@ def test_no_types_own_heads_are_refused() -> None:
 
 def test_the_probe_counts_heads_itself() -> None:
     """A config may name its heads in fields that llmfw does not know."""
-    recorder = _Recorder(MaskMarkers(), may_lack_masks=False)
+    recorder = _Recorder(MaskMarkers(), may_lack_masks=False, sizes={})
     layer: nn.Module = SimpleNamespace(layer_idx=0, is_causal=True)  # type: ignore[assignment]
     query, key = torch.ones(1, 2, 5, 4), torch.ones(1, 3, 5, 4)
     assert recorder.attend(layer, query, key, key, None).shape == (1, 5, 2, 4)
