@@ -105,11 +105,12 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     kv_cache_dtype: Annotated[Literal["auto", "float32", "bfloat16", "float16", "fp8", "fp8_e4m3", "fp8_e5m2"], Setting(
         "Type of cached keys and values; auto: the model's. fp8 is fp8_e4m3.")] = "auto"
     page_size: Annotated[Positive, Setting("Tokens per page of the KV cache.")] = 1
-    disable_radix_cache: Annotated[bool, Setting(
-        "Never reuse the keys and values of a common prefix.", unset="reuse them")] = False
+    disable_radix_cache: Annotated[bool, Setting("Never reuse the keys and values of a common prefix.", unset="reuse them")] = False
     max_state_snapshots: Annotated[Count | None, Setting(
         "Maximum number of states kept for prefixes of a model with convolutions or recurrences; 0: reuse no prefixes "
         "of such a model.", unset="2 for each running sequence, within a quarter of the memory left for the KV cache")] = None
+    state_snapshot_dtype: Annotated[Literal["auto", "int8"], Setting("Dtype of these states; auto: that of the running "
+        "sequences. With int8, a reply that starts from a prefix may differ slightly from one that does not.")] = "auto"
     eviction: Annotated[str, Setting(
         "Rule by which prefixes leave the cache. lru: least recently used. lfu: least often used. size: least often "
         "used for their size. ttl: lru, and all that was not used for a time.", kind="eviction")] = "lru"

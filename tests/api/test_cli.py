@@ -169,6 +169,7 @@ FLAGS = {
     "--logits-processors xtc": ("logits_processors", "xtc"),
     "--max-pinned-fraction 0.5": ("max_pinned_fraction", 0.5),
     "--max-state-snapshots 4": ("max_state_snapshots", 4),
+    "--state-snapshot-dtype int8": ("state_snapshot_dtype", "int8"),
     "--prefill-stretch 2": ("prefill_stretch", 2),
     "--response-store memory": ("response_store", "memory"),
     "--response-ttl 0.5": ("response_ttl_days", 0.5),

@@ -44,6 +44,7 @@ class Settings:
     adapter_rank: int = ADAPTER_RANK
     image_cache_mb: int = 0
     max_state_snapshots: int | None = None
+    state_snapshot_dtype: str = "auto"
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +163,7 @@ class Model:
                 KV_BYTES[settings.kv_dtype],
                 max_tokens=max_running * context if context else None,
                 max_snapshots=self._max_snapshots(settings),
+                packs_snapshots=settings.state_snapshot_dtype == "int8",
             ),
             SequenceSizes(max_running, context, partial(assumed_attention_bytes, graphs)),
         )
@@ -270,6 +272,7 @@ def _describe_settings(settings: Settings, context: int | None) -> dict[str, Any
         "max_adapter_rank": settings.adapter_rank,
         "image_cache_mb": settings.image_cache_mb,
         "max_state_snapshots": settings.max_state_snapshots,
+        "state_snapshot_dtype": settings.state_snapshot_dtype,
     }
 
 

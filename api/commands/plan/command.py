@@ -84,6 +84,7 @@ def _scheme_options(
         like("max_adapter_rank", "adapter_rank", default=ADAPTER_RANK),
         like("image_cache_mb"),
         like("max_state_snapshots"),
+        like("state_snapshot_dtype"),
         like("replicas", about="Number of engines, each on a GPU of its own."),
         like("tp", about="Number of ranks among which the model is divided; figures are those of one."),
     ],

@@ -25,6 +25,7 @@ MEANINGLESS = {
     "schedule_conservativeness": "--schedule-conservativeness",
     "disable_radix_cache": "--disable-radix-cache",
     "max_state_snapshots": "--max-state-snapshots",
+    "state_snapshot_dtype": "--state-snapshot-dtype",
     "eviction": "--eviction",
     "record_requests": "--record-requests",
     "record_steps": "--record-steps",

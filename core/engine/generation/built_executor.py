@@ -90,7 +90,7 @@ def build_executor(
     faults = StepFaults(registry, device, attention, drawing.entry)
     processors = build_processors(config, registry, model.vocab_size, device)
     rows = ProcessorRows(processors, capacity.max_running, staging, device) if processors else None
-    states = state_storage(model, capacity, device)
+    states = state_storage(config, model, capacity, device)
     group = foundation.group
     executor = Executor(
         *(model, attention.backend, sampler, page_table, staging, device, clock, faults.users, rows, states),

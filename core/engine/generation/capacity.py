@@ -18,7 +18,7 @@ from llmfw.core.base.config import EngineConfig
 from llmfw.core.base.errors import ConfigError
 from llmfw.core.interfaces.kv_dtype import choose_kv_dtype
 from llmfw.core.interfaces.kv_storage import bytes_per_token
-from llmfw.core.interfaces.state_storage import state_bytes
+from llmfw.core.interfaces.state_storage import snapshot_bytes, state_bytes
 from llmfw.core.model.device.devices import available_memory, companions, gigabytes, total_memory
 from llmfw.core.model.models import LoadedModel
 from llmfw.core.model.probe.state_probe import take_pieces
@@ -182,6 +182,7 @@ def shape_of(model: LoadedModel) -> ModelShape:
         vocab_size=model.vocab_size,
         dtype_bytes=model.dtype.itemsize,
         num_state_bytes=state_bytes(model.states),
+        num_packed_bytes=snapshot_bytes(model.states, is_packed=True),
         num_adapter_bytes=_adapter_bytes(model),
         num_image_bytes=_image_bytes(model),
     )
@@ -228,6 +229,7 @@ def _sizes_on_gpu(
         page_size=config.page_size,
         max_tokens=steps.max_running * model.context_length if asked is None else asked,
         max_snapshots=num_snapshots,
+        packs_snapshots=config.state_snapshot_dtype == "int8",
     )
     plan = plan_memory(
         shape_of(model),
@@ -297,24 +299,34 @@ def _kv_bytes(config: EngineConfig, model: LoadedModel, num_tokens: int) -> int:
 
 
 def missing_memory(
-    config: EngineConfig, model: LoadedModel, device: torch.device, num_tokens: int, num_states: int = 0
+    config: EngineConfig,
+    model: LoadedModel,
+    device: torch.device,
+    num_tokens: int,
+    num_sequences: int = 0,
+    num_snapshots: int = 0,
 ) -> str | None:
-    """Return why the keys and values of `num_tokens` tokens, and the states of `num_states` sequences and
-    snapshots, do not fit into memory; None if they fit.
+    """Return why the keys and values of `num_tokens` tokens, and the states of sequences and snapshots, do not fit
+    into memory; None if they fit.
 
     The reason is a relative clause for an error message. It states the memory that they need, and the free
     memory.
     """
     needed, free = _kv_bytes(config, model, num_tokens), _free_memory(config, model, device)
-    states = num_states * state_bytes(model.states)
+    states = num_sequences * state_bytes(model.states) + num_snapshots * _snapshot_bytes(config, model)
     if needed + states <= free:
         return None
     if states:
         return (
-            f"whose keys and values take {gigabytes(needed)}, and {num_states} states of sequences and snapshots "
+            f"whose keys and values take {gigabytes(needed)}, and {num_sequences + num_snapshots} states of sequences and snapshots "
             f"{gigabytes(states)}; with the weights loaded, {gigabytes(free)} of memory are free"
         )
     return f"whose keys and values take {gigabytes(needed)}; with the weights loaded, {gigabytes(free)} of memory are free"
+
+
+def _snapshot_bytes(config: EngineConfig, model: LoadedModel) -> int:
+    """Return the size of one snapshot of states in bytes."""
+    return snapshot_bytes(model.states, is_packed=config.state_snapshot_dtype == "int8")
 
 
 def _snapshots_that_fit(
@@ -334,14 +346,13 @@ def _snapshots_that_fit(
         ConfigError: the snapshots, keys, values and states do not fit into memory.
     """
     if num_snapshots is None:
-        num_bytes = state_bytes(model.states)
         room = (
             _free_memory(config, model, device)
             - _kv_bytes(config, model, num_tokens)
-            - max_running * num_bytes
+            - max_running * state_bytes(model.states)
         )
-        num_snapshots = default_snapshots(room, num_bytes, max_running)
-    if lack := missing_memory(config, model, device, num_tokens, max_running + num_snapshots):
+        num_snapshots = default_snapshots(room, _snapshot_bytes(config, model), max_running)
+    if lack := missing_memory(config, model, device, num_tokens, max_running, num_snapshots):
         raise ConfigError(f"--max-total-tokens is {num_tokens}, {lack}; lower it")
     return num_snapshots
 
@@ -370,8 +381,8 @@ def _sizes_that_fit(
         )
     room -= states
     if num_snapshots is None:
-        num_snapshots = default_snapshots(room, state_bytes(model.states), max_running)
-    snapshots = num_snapshots * state_bytes(model.states)
+        num_snapshots = default_snapshots(room, _snapshot_bytes(config, model), max_running)
+    snapshots = num_snapshots * _snapshot_bytes(config, model)
     if snapshots > room:
         raise ConfigError(
             f"--max-state-snapshots is {num_snapshots}, which take {gigabytes(snapshots)}; {gigabytes(room)} are left within "

@@ -60,6 +60,7 @@ class ModelShape:
         vocab_size: width of the logits.
         dtype_bytes: bytes per element of activations and logits.
         num_state_bytes: size of one sequence's states in bytes, for layers that keep states between steps.
+        num_packed_bytes: size of a snapshot of these states in 8 bits.
         num_adapter_bytes: size of the slots for adapters in bytes.
         num_image_bytes: size of the encoded images that are kept, in bytes.
     """
@@ -73,6 +74,7 @@ class ModelShape:
     vocab_size: int
     dtype_bytes: int
     num_state_bytes: int = 0
+    num_packed_bytes: int = 0
     num_adapter_bytes: int = 0
     num_image_bytes: int = 0
 
@@ -159,12 +161,14 @@ class StorageSettings:
         page_size: tokens in a page.
         max_tokens: maximum number of tokens in the KV storage; None: as many as fit.
         max_snapshots: maximum number of snapshots of states; None: chosen by `default_snapshots`.
+        packs_snapshots: whether snapshots are kept in 8 bits.
     """
 
     dtype_bytes: int
     page_size: int = 1
     max_tokens: int | None = None
     max_snapshots: int | None = None
+    packs_snapshots: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,8 +250,9 @@ def _plan(
 ) -> MemoryPlan:
     """Return a plan that reserves the memory in `reserve` for steps; raise ConfigError if nothing fits."""
     room = min(_within_fraction(shape, memory), memory.free(shape) - _total(reserve))
-    num_snapshots = _num_snapshots(storage.max_snapshots, room, shape.num_state_bytes, steps.max_running)
-    snapshots = num_snapshots * shape.num_state_bytes
+    each = shape.num_packed_bytes if storage.packs_snapshots else shape.num_state_bytes
+    num_snapshots = _num_snapshots(storage.max_snapshots, room, each, steps.max_running)
+    snapshots = num_snapshots * each
     per_token = shape.num_kv_elements * storage.dtype_bytes
     num_tokens = _num_tokens(room - snapshots, per_token, storage, has_padding=steps.max_graph_size > 0)
     if num_tokens < storage.page_size:
@@ -290,18 +295,19 @@ def _num_tokens(room: int, per_token: int, storage: StorageSettings, *, has_padd
     return (num_pages - 1 if has_padding else num_pages) * storage.page_size
 
 
-def _num_snapshots(most: int | None, room: int, num_state_bytes: int, max_running: int) -> int:
+def _num_snapshots(most: int | None, room: int, num_bytes: int, max_running: int) -> int:
     """Return the number of snapshots of states to keep.
 
     Args:
         most: number that the settings ask for; None: the default.
+        num_bytes: size of one snapshot in bytes.
 
     Raises:
         ConfigError: the requested number of snapshots does not fit.
     """
     if most is None:
-        most = default_snapshots(room, num_state_bytes, max_running)
-    snapshots = most * num_state_bytes
+        most = default_snapshots(room, num_bytes, max_running)
+    snapshots = most * num_bytes
     if snapshots > max(0, room):
         raise ConfigError(
             f"--max-state-snapshots is {most}, which take {gibibytes(snapshots)}; {gibibytes(max(0, room))} are left "
@@ -310,17 +316,17 @@ def _num_snapshots(most: int | None, room: int, num_state_bytes: int, max_runnin
     return most
 
 
-def default_snapshots(room: float, num_state_bytes: int, max_running: int) -> int:
+def default_snapshots(room: float, num_bytes: int, max_running: int) -> int:
     """Return the default number of snapshots of states.
 
     Args:
         room: memory for keys, values and snapshots in bytes.
-        num_state_bytes: size of one sequence's states in bytes; 0: the model keeps none.
+        num_bytes: size of one snapshot in bytes; 0: the model keeps no states.
         max_running: maximum number of running sequences.
     """
-    if not num_state_bytes:
+    if not num_bytes:
         return 0
-    return max(0, min(SNAPSHOTS_PER_SEQUENCE * max_running, int(SNAPSHOT_SHARE * room) // num_state_bytes))
+    return max(0, min(SNAPSHOTS_PER_SEQUENCE * max_running, int(SNAPSHOT_SHARE * room) // num_bytes))
 
 
 def reserved_items(shape: ModelShape, steps: StepSizes) -> Items:

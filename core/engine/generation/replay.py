@@ -78,8 +78,9 @@ def replay(path: Path, registry: Registry, **changes: object) -> Iterator[Replay
             f"{path} has sequences of {capacity.max_model_len} tokens; {config.model} has a context of {model.context_length}"
         )
     num_tokens = capacity.num_pages * config.page_size
-    num_states = capacity.max_running + capacity.num_snapshots
-    if lack := missing_memory(config, model, device, num_tokens, num_states):
+    if lack := missing_memory(
+        config, model, device, num_tokens, capacity.max_running, capacity.num_snapshots
+    ):
         raise ConfigError(f"{path} has a pool of {num_tokens} tokens, {lack}; replay it on a larger device")
     with on_device(device):
         EngineAdapters(model.adapters).load_now(split_adapters(config.adapters))  # in the recorded slots

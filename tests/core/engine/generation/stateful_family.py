@@ -30,10 +30,11 @@ class Family:
     Args:
         model_type: transformers' name of the family.
         folder: folder for the checkpoint.
+        changes: fields of the config that differ.
     """
 
-    def __init__(self, model_type: str, folder: Path) -> None:
-        self.folder = save_checkpoint(tiny_config(model_type), folder)
+    def __init__(self, model_type: str, folder: Path, **changes: Any) -> None:
+        self.folder = save_checkpoint(tiny_config(model_type, **changes), folder)
         reference: nn.Module = AutoModelForCausalLM.from_pretrained(
             folder, dtype=torch.float64, experts_implementation="eager"
         )
