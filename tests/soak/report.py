@@ -5,7 +5,8 @@
 A heap grows in steps: an allocator takes memory from the system in pieces, holds what is freed in them for later, and gives it
 back when it likes. So a line through all samples leans on where the last piece was taken. The slope that is judged is that of
 the floors instead: the least of each five minutes, which what comes and goes cannot raise, and a leak must. The other slope is
-reported next to it. It is RSS that is judged: PSS falls when another program of the machine loads the same libraries.
+reported next to it. It is anonymous memory that is judged: PSS falls when another program of the machine loads the same libraries,
+and RSS when the system drops pages of files.
 """
 
 from __future__ import annotations
@@ -122,7 +123,7 @@ class Soak:
             for error, count in Counter(v.error for v in self.visits if v.error).items()
         ]
         for role in JUDGED:
-            if not (memory := self.series(role, "rss")):
+            if not (memory := self.series(role, "anonymous")):
                 found.append(f"{role}: no sample after the warm-up")
                 continue
             if (grown := growth(memory)).per_hour >= MOST_MIB_PER_HOUR * MIB:
@@ -139,16 +140,16 @@ class Soak:
     def memory_table(self) -> list[str]:
         """Return a row for each role: memory in MiB and its slopes, descriptors, threads, processor time."""
         rows = [
-            "| process | RSS, MiB | floors, MiB/h | all samples, MiB/h | PSS, floors, MiB/h | descriptors | threads | of a core |"
+            "| process | anonymous, MiB | floors, MiB/h | all samples, MiB/h | RSS, floors, MiB/h | descriptors | threads | of a core |"
         ]
         rows.append("|---|---|---|---|---|---|---|---|")
         for role in self.roles():
-            rss, pss = growth(self.series(role, "rss")), growth(self.series(role, "pss"))
+            own, rss = growth(self.series(role, "anonymous")), growth(self.series(role, "rss"))
             fds, threads = growth(self.series(role, "descriptors")), growth(self.series(role, "threads"))
             busy = slope(self.series(role, "processor_s"))[0]
             rows.append(
-                f"| {role} | {rss.first / MIB:.1f} → {rss.last / MIB:.1f} | {rss.per_hour / MIB:+.2f} ± {rss.error / MIB:.2f} "
-                f"| {rss.raw_per_hour / MIB:+.2f} | {pss.per_hour / MIB:+.2f} ± {pss.error / MIB:.2f} "
+                f"| {role} | {own.first / MIB:.1f} → {own.last / MIB:.1f} | {own.per_hour / MIB:+.2f} ± {own.error / MIB:.2f} "
+                f"| {own.raw_per_hour / MIB:+.2f} | {rss.per_hour / MIB:+.2f} ± {rss.error / MIB:.2f} "
                 f"| {fds.first:g} → {fds.last:g} | {threads.first:g} → {threads.last:g} | {busy:.1%} |"
             )
         return rows

@@ -38,8 +38,8 @@ def soak(
         memory = int(400 * MIB + warmth + leak * at_s / HOUR_S + draw.random() ** 2 * noise)
         pid = engine if at_s > HOUR_S else 2
         rows = [
-            Reading("api", 1, 80 * MIB, 80 * MIB, 0, int(40 + lost * at_s / HOUR_S), 11, 0.1 * at_s),
-            Reading("engine", pid, memory, memory, 0, 11, 7, 0.1 * at_s),
+            Reading("api", 1, 80 * MIB, 80 * MIB, 80 * MIB, int(40 + lost * at_s / HOUR_S), 11, 0.1 * at_s),
+            Reading("engine", pid, memory, memory, memory, 11, 7, 0.1 * at_s),
         ]
         samples.append(Sample(at_s, rows, {}))
     return Soak(
@@ -55,14 +55,14 @@ def test_a_sound_server_has_no_complaints() -> None:
 def test_a_leak_of_megabytes_is_seen(noise: float) -> None:
     [complaint] = soak(leak=3 * MIB, noise=noise).complaints()
     assert complaint.startswith("engine: memory grows by ")
-    grown = growth(soak(leak=3 * MIB, noise=noise).series("engine", "rss"))
+    grown = growth(soak(leak=3 * MIB, noise=noise).series("engine", "anonymous"))
     assert abs(grown.per_hour / MIB - 3) < 0.5
     assert (grown.last - grown.first) / MIB == pytest.approx(4, abs=2)
 
 
 def test_growth_of_the_warm_up_does_not_count() -> None:
-    assert growth(soak().series("engine", "rss")).per_hour == pytest.approx(0, abs=1)
-    assert growth(soak(warm_up_s=0).series("engine", "rss")).first == 400 * MIB
+    assert growth(soak().series("engine", "anonymous")).per_hour == pytest.approx(0, abs=1)
+    assert growth(soak(warm_up_s=0).series("engine", "anonymous")).first == 400 * MIB
 
 
 def test_lost_descriptors_are_seen() -> None:
