@@ -95,6 +95,7 @@ NEED_TORCH = {
         "forward_batch.py",
         "kv_dtype.py",
         "kv_storage.py",
+        "packed_states.py",
         "state_storage.py",
     )
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -26,6 +26,7 @@ class Inner(ForwardingEngineClient):
     is_full = False
 
     def __init__(self) -> None:
+        super().__init__(cast("EngineClient", object()))  # it answers by itself
         self.sent: list[Any] = []
 
     async def generate(self, request: Request) -> AsyncGenerator[TokenEvent, None]:

@@ -27,6 +27,8 @@ pytestmark = pytest.mark.skipif(why_not(torch.float32) is not None, reason=str(w
 class CpuAndTorch(SplitAttention):
     """Single tokens by `cpu`, prompts by `torch`."""
 
+    heeds_selection = False  # as `cpu`
+
     def __init__(self, layers: Sequence[LayerSpec], storage: KVStorage, options: Any) -> None:
         decode = CpuAttention.for_part("decode", layers, storage, CpuAttention.Options())
         prefill = TorchAttention.for_part("prefill", layers, storage, TorchAttention.Options())

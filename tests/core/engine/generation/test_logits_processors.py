@@ -59,7 +59,11 @@ def components() -> Registry:
         Entry(kind, name, f"{double.__module__}:{double.__name__}", "tests", "llmfw-tests", "1.0")
         for (kind, name), double in DOUBLES.items()
     ]
-    return registry(*doubles)
+    fields = [
+        Entry("request_field", name, "builtins:str", "tests", "llmfw-tests", "1.0")
+        for name in ("steer", "fault")
+    ]
+    return registry(*doubles, *fields)
 
 
 def build(folder: Path, replayed: list[int] | None = None, **settings: Any) -> Engine:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -30,12 +29,15 @@ class Held:
     def __init__(self) -> None:
         self.now = self.total = 0
 
-    @contextmanager
-    def __call__(self, device: torch.device) -> Iterator[None]:
+    def __call__(self, device: torch.device) -> Held:
         assert device == torch.device("cpu")
+        return self
+
+    def __enter__(self) -> None:
         self.now += 1
         self.total += 1
-        yield
+
+    def __exit__(self, *error: object) -> None:
         self.now -= 1
 
     def during(self, function: Callable[..., Any]) -> Callable[..., Any]:
