@@ -85,6 +85,8 @@ class CpuAttention(AttentionBackend):
             return f"it runs on CPUs, not on {device}"
         if dtype not in DTYPES:
             return f"it computes in float32, bfloat16 and float16, not in {str(dtype).removeprefix('torch.')}"
+        if not layers:
+            return "the model has no layers with attention"
         if odd := next((layer.head_dim for layer in layers if layer.head_dim % 2), None):
             return f"heads have an even number of dimensions; here they have {odd}"
         return why_no_attention(dtype)

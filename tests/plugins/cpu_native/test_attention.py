@@ -217,6 +217,11 @@ def test_unsupported_settings_are_explained(
     assert reason in (CpuAttention.unsupported([make_layer(**changes)], device, dtype) or "")
 
 
+def test_a_model_without_attention_is_left_to_others() -> None:
+    """Such as Mamba's, which keeps states alone."""
+    assert CpuAttention.unsupported([], "cpu", torch.float32) == "the model has no layers with attention"
+
+
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("march", "needed"), [("x86-64", "sse2"), ("x86-64-v3", "avx2"), ("x86-64-v4", "avx512vl")]
