@@ -28,7 +28,7 @@ FAMILIES = (
     *("qwen3_5_text", "qwen3_next", "lfm2", "granitemoehybrid", "nemotron_h", "falcon_h1"),
     *("kimi_linear", "jamba", "mamba2"),
 )
-ENGINES = [(chunk, overlap) for chunk in (16, 64, 512) for overlap in (False, True)]
+ENGINES = ((16, True), (64, False), (512, True))
 NUM_TURNS = 4
 NUM_PROMPTS = 40
 NUM_TOKENS = 12
