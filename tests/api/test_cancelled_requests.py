@@ -137,7 +137,7 @@ class CancellingParser(HermesToolParser):
     """A tool parser that cancels the task in which it parses a text with "cancel"."""
 
     def feed(self, text: str) -> Any:
-        if "c" in text:  # of "cancel"
+        if "n" in text:  # of "cancel"
             cancel_own_task()
         return super().feed(text)
 
