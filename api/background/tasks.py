@@ -83,7 +83,7 @@ async def end(task: asyncio.Future[Any]) -> None:
     except asyncio.CancelledError:
         if not task.done() or (caller is not None and caller.cancelling() > before):
             raise
-    except Exception:  # noqa: BLE001, S110 - nobody waits for the outcome of a cancelled task
+    except Exception:  # noqa: BLE001, S110 - the task was cancelled, so its outcome does not matter
         pass
     finally:
         del caller, task  # as in `withdraw_self_cancel`

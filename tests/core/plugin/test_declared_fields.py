@@ -1,4 +1,4 @@
-"""A component that asks for a request field that nobody declares fails, and is told the declared ones."""
+"""A component that asks for an undeclared request field fails; the error names the declared ones."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_a_policy_fails_once_and_arrival_replaces_it(
     for _ in range(3):
         assert isolated.order(waiting, make_figures()).places.tolist() == [1, 0]
     assert isolated.failure == f"UndeclaredFieldError: {SAID}"
-    assert not asked, "a column was made for a field that nobody declares"
+    assert not asked, "a column was made for an undeclared field"
     [record] = caplog.records
     assert "'mine' of plugin 'house'" in record.message
 
